@@ -1,0 +1,72 @@
+# One command per job. Each installs the Debian packages it misses, builds what it needs and says
+# what it does; the work itself is in CMakePresets.json and tools/.
+
+FUZZ_SECONDS ?= 60
+DEMO := build/demo/zero_bubble.csv
+
+say := @printf '==> %s\n'
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help build demo test lint asan fuzz bench clean
+
+help:
+	@echo 'make demo     generate a schedule, prove it and draw it'
+	@echo 'make test     build everything and run all tests'
+	@echo 'make build    build the program; it is left at build/penstock'
+	@echo 'make lint     check format, clang-tidy findings, layers and headers'
+	@echo 'make asan     run all tests under the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz     fuzz the readers for FUZZ_SECONDS (now $(FUZZ_SECONDS))'
+	@echo 'make bench    run the benchmarks'
+	@echo 'make clean    remove everything that was built'
+
+build:
+	$(say) 'Building the program (release)'
+	@tools/install_packages.sh build bench
+	@tools/build.sh release penstock_program
+	@ln -sfn release/apps/penstock/penstock build/penstock
+
+demo: build
+	$(say) 'Generating a zero-bubble schedule for 3 ranks and 3 microbatches, lowered to sends and receives'
+	@mkdir -p $(dir $(DEMO))
+	build/penstock generate InterleavedZeroBubble --ranks 3 --microbatches 3 --lower --output $(DEMO)
+	$(say) 'Proving that it is complete and that no rank can ever wait forever'
+	build/penstock check $(DEMO)
+	$(say) 'Drawing its computations, time runs down: 5I0 works on stage 5, microbatch 0 (F forward, I and W the halves of a backward)'
+	build/penstock generate InterleavedZeroBubble --ranks 3 --microbatches 3 --format table
+
+test:
+	$(say) 'Building and running all tests'
+	@tools/install_packages.sh build bench test
+	@tools/build.sh dev
+	@ctest --preset dev --progress
+
+lint:
+	$(say) 'Checking format, clang-tidy findings, layers and headers'
+	@tools/install_packages.sh build bench test lint
+	@tools/check_format.sh
+	@python3 tools/check_layers.py
+	@tools/build.sh dev all_verify_interface_header_sets
+	@tools/run_clang_tidy.sh build/dev src apps
+
+asan:
+	$(say) 'Building and running all tests with the address and undefined-behaviour sanitizers'
+	@tools/install_packages.sh build bench test
+	@tools/build.sh asan
+	@ctest --preset asan --progress
+
+fuzz:
+	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
+	@tools/install_packages.sh build fuzz
+	@tools/build.sh fuzz
+	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
+
+bench:
+	$(say) 'Building and running the benchmarks (release)'
+	@tools/install_packages.sh build bench
+	@tools/build.sh release
+	@tools/run_benchmarks.sh build/release
+
+clean:
+	$(say) 'Removing build/'
+	@rm -rf build

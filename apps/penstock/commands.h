@@ -1,0 +1,17 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace penstock {
+
+// What the program answers: the exit status of a command.
+enum class Answer { Yes = 0, No = 1, WrongQuestion = 2 };
+
+// Each adds one subcommand to `program`. When the command line names it, its callback does the
+// work and stores the answer in `answer`; errors leave it as exceptions.
+void add_list_command(CLI::App& program, Answer& answer);
+void add_generate_command(CLI::App& program, Answer& answer);
+void add_lower_command(CLI::App& program, Answer& answer);
+void add_check_command(CLI::App& program, Answer& answer);
+
+}  // namespace penstock

@@ -1,0 +1,104 @@
+#include "usage.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "penstock/base/text.h"
+#include "suggestion.h"
+
+namespace penstock {
+namespace {
+
+// The subcommand that the command line names; `program` itself if it names none.
+const CLI::App& chosen_command(const CLI::App& program) {
+  const std::vector<CLI::App*> chosen = program.get_subcommands();
+  return chosen.empty() ? program : *chosen.front();
+}
+
+std::vector<std::string_view> command_names(const CLI::App& program) {
+  std::vector<std::string_view> names;
+  for (const CLI::App* command : program.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string leftover_problem(const CLI::App& program, const std::string& text) {
+  const CLI::App& command = chosen_command(program);
+  if (text.size() > 1 && text.starts_with('-')) {
+    const std::vector<std::string> names = option_names(command);
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    return fmt::format("unknown option {}{}", quote(text), suggestion(text, views));
+  }
+  if (&command != &program) return fmt::format("unexpected argument {}", quote(text));
+  const std::vector<std::string_view> names = command_names(program);
+  const std::string nearest = suggestion(text, names);
+  return fmt::format(
+      "unknown command {}{}", quote(text),
+      nearest.empty() ? fmt::format("; expected one of {}", fmt::join(names, ", ")) : nearest);
+}
+
+// CLI11 throws an ArgumentMismatch for an option without its value, or with more than one.
+std::string mismatch_problem(std::string_view message) {
+  const std::size_t name_end = message.find(": ");
+  if (name_end != std::string_view::npos && message.ends_with("missing")) {
+    return fmt::format("{}: expected a value, found nothing", message.substr(0, name_end));
+  }
+  if (name_end != std::string_view::npos && message.find("At Most") != std::string_view::npos) {
+    return fmt::format("{}: given more than once", message.substr(0, name_end));
+  }
+  return std::string(message);
+}
+
+// Options check their values before CLI11 converts them; what it cannot convert is the value of a
+// flag: "Could not convert: --lower = x".
+std::string flag_problem(std::string_view message) {
+  const std::size_t begin = message.find("--");
+  const std::size_t end = message.find(' ', begin);
+  if (begin == std::string_view::npos || end == std::string_view::npos) return std::string(message);
+  return fmt::format("{}: takes no value", message.substr(begin, end - begin));
+}
+
+std::string problem_of(const CLI::App& program, const CLI::ParseError& error) {
+  const std::vector<std::string> leftover = program.remaining(/*recurse=*/true);
+  if (!leftover.empty()) return leftover_problem(program, leftover.front());
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    return mismatch_problem(error.what());
+  }
+  if (const auto* conversion = dynamic_cast<const CLI::ConversionError*>(&error)) {
+    return flag_problem(conversion->what());
+  }
+  const bool names_no_command = program.get_subcommands().empty();
+  if (names_no_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return fmt::format("expected a command, one of {}", fmt::join(command_names(program), ", "));
+  }
+  return error.what();
+}
+
+}  // namespace
+
+std::string usage_problem(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& command = chosen_command(program);
+  const std::string help = &command == &program ? "" : command.get_name() + " ";
+  return fmt::format("{} (see 'penstock {}--help')", problem_of(program, error), help);
+}
+
+std::string ExamplesFirst::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
+  return make_description(app) + "\n" + make_footer(app) + "\n" + make_usage(app, std::move(name)) +
+         make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode);
+}
+
+}  // namespace penstock

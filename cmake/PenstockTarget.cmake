@@ -1,0 +1,15 @@
+# penstock_target(<target>): what every target of this project has in common.
+# Nothing here reaches targets of a project that merely uses Penstock.
+function(penstock_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+    -Wold-style-cast -Woverloaded-virtual
+    $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>)
+  if(PENSTOCK_SANITIZERS)
+    target_compile_options(${target} PRIVATE
+      -fsanitize=${PENSTOCK_SANITIZERS} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZERS})
+  endif()
+endfunction()

@@ -1,0 +1,64 @@
+# Configures, builds and runs the outside project. Called by CTest with
+#   WAY             find_package | add_subdirectory | unknown_component
+#   SOURCE_DIR      root of this repository
+#   BINARY_DIR      build folder of this repository, all built
+#   WORK_DIR        folder for everything made here
+#   GENERATOR, CXX_COMPILER
+cmake_minimum_required(VERSION 3.23)
+
+set(expected_output
+"0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD
+1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD
+")
+
+# run(<command>...): fails the test, with the output, if the command fails.
+function(run)
+  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nfailed (${result}):\n${output}")
+  endif()
+endfunction()
+
+# By add_subdirectory the library is compiled once more: a second run takes up what is there.
+if(NOT WAY STREQUAL "add_subdirectory")
+  file(REMOVE_RECURSE "${WORK_DIR}")
+endif()
+file(MAKE_DIRECTORY "${WORK_DIR}")
+set(prefix "${WORK_DIR}/prefix")
+# Torch must not even be looked for.
+set(configure "${CMAKE_COMMAND}" -S "${SOURCE_DIR}/tests/install/outside" -B "${WORK_DIR}/build"
+  -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+
+if(WAY STREQUAL "add_subdirectory")
+  run(${configure} "-DPENSTOCK_SOURCE_DIR=${SOURCE_DIR}")
+else()
+  run("${CMAKE_COMMAND}" --install "${BINARY_DIR}" --prefix "${prefix}")
+  file(GLOB_RECURSE internal_headers "${prefix}/include/*/internal/*")
+  if(internal_headers)
+    message(FATAL_ERROR "internal headers are installed: ${internal_headers}")
+  endif()
+  # Elsewhere than where it was installed: nothing in the package may name a fixed path.
+  set(moved "${WORK_DIR}/moved")
+  file(RENAME "${prefix}" "${moved}")
+  list(APPEND configure "-DCMAKE_PREFIX_PATH=${moved}")
+endif()
+
+if(WAY STREQUAL "unknown_component")
+  execute_process(COMMAND ${configure} "-DCOMPONENTS=plan;fly"
+    OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE result)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  if(result EQUAL 0 OR NOT output MATCHES "penstock has no component \"fly\"; it has: plan")
+    message(FATAL_ERROR "an unknown component is not refused clearly (${result}):\n${output}")
+  endif()
+  return()
+endif()
+
+if(WAY STREQUAL "find_package")
+  run(${configure})
+endif()
+run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build" --target outside)
+execute_process(COMMAND "${WORK_DIR}/build/outside" OUTPUT_VARIABLE output RESULT_VARIABLE result)
+if(NOT result EQUAL 0 OR NOT output STREQUAL expected_output)
+  message(FATAL_ERROR "expected:\n${expected_output}\nfound (${result}):\n${output}")
+endif()
