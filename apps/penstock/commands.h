@@ -13,5 +13,7 @@ void add_list_command(CLI::App& program, Answer& answer);
 void add_generate_command(CLI::App& program, Answer& answer);
 void add_lower_command(CLI::App& program, Answer& answer);
 void add_check_command(CLI::App& program, Answer& answer);
+void add_simulate_command(CLI::App& program, Answer& answer);
+void add_compare_command(CLI::App& program, Answer& answer);
 
 }  // namespace penstock

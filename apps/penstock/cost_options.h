@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "penstock/plan/simulator/cost_model.h"
+
+namespace penstock {
+
+// What a schedule is simulated with; filled from the command line. Times are milliseconds.
+struct CostFlags {
+  std::string costs = "1,1,1";  // F, I, W
+  double hop = 0;
+  std::string bytes = "1,0";  // kept from F to I or B, and from I to W
+  double overlap_factor = 1;
+  std::string sends = "buffered";
+  bool per_rank = false;
+  std::string profile_path;
+
+  // The costs for stages of which each rank has `stages_per_rank`.
+  CostModel resolve(int stages_per_rank) const;
+};
+void add_cost_options(CLI::App& command, CostFlags& flags);
+
+// "F 1 ms, I 1 ms, W 1 ms, hop 0 ms", or the range of each over the stages.
+std::string describe(const CostModel& costs);
+
+}  // namespace penstock

@@ -1,0 +1,130 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "cost_options.h"
+#include "option_values.h"
+#include "penstock/plan/simulator/profile.h"
+#include "penstock/plan/simulator/simulate.h"
+#include "schedule_source.h"
+
+namespace penstock {
+namespace {
+
+struct SimulateOptions {
+  std::string source;
+  SourceFlags source_flags;
+  CostFlags costs;
+  std::string format = "text";
+};
+
+std::string as_text(const Program& program, const CostModel& costs, const Simulation& simulation) {
+  std::string text = fmt::format("{}: {}; {}\n", program.name, describe(program), describe(costs));
+  text += fmt::format(
+      "makespan      {:>12.6g} ms   bubble {:>6.2f} % of it (with a barrier at the end)\n",
+      to_milliseconds(simulation.makespan), 100 * simulation.makespan_bubble);
+  text += fmt::format("longest span  {:>12.6g} ms   bubble {:>6.2f} % of it (without one)\n\n",
+                      to_milliseconds(simulation.longest_span), 100 * simulation.span_bubble);
+  text +=
+      "          busy      idle  because of                                                peak\n";
+  text +=
+      "rank        ms        ms   warm-up cool-down imbalance  transfer end of step  activations   "
+      "      bytes\n";
+  for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
+    const RankUsage& usage = simulation.ranks[rank];
+    text += fmt::format("{:>4} {:>9.6g} {:>9.6g}", rank, to_milliseconds(usage.busy),
+                        to_milliseconds(simulation.makespan - usage.busy));
+    for (const IdleCause cause : {IdleCause::WarmUp, IdleCause::CoolDown, IdleCause::Imbalance,
+                                  IdleCause::Transfer, IdleCause::EndOfStep}) {
+      text += fmt::format(" {:>9.6g}", to_milliseconds(usage.idle_for(cause)));
+    }
+    text += fmt::format("   {:>12.6g} {:>13}\n", usage.peak_activations, usage.peak_bytes);
+  }
+  return text;
+}
+
+nlohmann::ordered_json path_as_json(const Program& program, const Simulation& simulation) {
+  nlohmann::ordered_json path = nlohmann::ordered_json::array();
+  for (const Position at : critical_path(simulation)) {
+    const ActionTime& time =
+        simulation.times[static_cast<std::size_t>(at.rank)][static_cast<std::size_t>(at.step)];
+    path.push_back({{"rank", at.rank},
+                    {"step", at.step},
+                    {"action", to_string(action_at(program.schedule, at))},
+                    {"start", to_milliseconds(time.start)},
+                    {"end", to_milliseconds(time.end)}});
+  }
+  return path;
+}
+
+std::string as_json(const Program& program, const Simulation& simulation) {
+  nlohmann::ordered_json json;
+  json["schedule"] = program.name;
+  json["num_ranks"] = program.schedule.num_ranks();
+  json["num_stages"] = program.num_stages;
+  json["num_microbatches"] = program.num_microbatches;
+  json["unit"] = "ms";
+  json["makespan"] = to_milliseconds(simulation.makespan);
+  json["longest_span"] = to_milliseconds(simulation.longest_span);
+  json["makespan_bubble"] = simulation.makespan_bubble;
+  json["span_bubble"] = simulation.span_bubble;
+  for (const RankUsage& usage : simulation.ranks) {
+    json["busy"].push_back(to_milliseconds(usage.busy));
+    json["idle"].push_back(to_milliseconds(simulation.makespan - usage.busy));
+    json["span"].push_back(to_milliseconds(usage.span()));
+    json["peak_activations"].push_back(usage.peak_activations);
+    json["peak_bytes"].push_back(usage.peak_bytes);
+    json["ledger"].push_back(
+        {{"warm_up", to_milliseconds(usage.idle_for(IdleCause::WarmUp))},
+         {"cool_down", to_milliseconds(usage.idle_for(IdleCause::CoolDown))},
+         {"imbalance", to_milliseconds(usage.idle_for(IdleCause::Imbalance))},
+         {"transfer", to_milliseconds(usage.idle_for(IdleCause::Transfer))},
+         {"end_of_step", to_milliseconds(usage.idle_for(IdleCause::EndOfStep))}});
+  }
+  json["critical_path"] = path_as_json(program, simulation);
+  return json.dump(2) + "\n";
+}
+
+void run_simulate(const SimulateOptions& options) {
+  const Program program = load_program(options.source, options.source_flags);
+  const CostModel costs = options.costs.resolve(program.stages_per_rank);
+  const Simulation simulation = simulate(program.schedule, costs);
+  write_output(
+      options.format == "json" ? as_json(program, simulation) : as_text(program, costs, simulation),
+      "-");
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& program, Answer& answer) {
+  const auto options = std::make_shared<SimulateOptions>();
+  CLI::App* command =
+      program.add_subcommand("simulate", "Predict time, bubble and memory of a schedule");
+  command->footer(
+      "Examples:\n"
+      "  penstock simulate 1f1b --ranks 4 --microbatches 8 --costs 10,10,8 --hop 0.5\n"
+      "  penstock generate zbv -p 4 -m 8 | penstock simulate -\n"
+      "\n"
+      "Plays the lowered program: ranks take their actions in order, values travel while ranks\n"
+      "compute. The ledger gives every idle millisecond one cause. A bubble is the share of time\n"
+      "that ranks do not work: of the makespan if all ranks wait for the last one at the end of\n"
+      "the step, of the longest span of a single rank if they do not.");
+  command->add_option("schedule", options->source, "name, file, or - for standard input")
+      ->required()
+      ->type_name("NAME|FILE");
+  add_source_options(*command, options->source_flags);
+  add_cost_options(*command, options->costs);
+  expect_choice(command->add_option("--format", options->format, "text for people, or json"),
+                {"text", "json"})
+      ->capture_default_str();
+  command->callback([options, &answer] {
+    run_simulate(*options);
+    answer = Answer::Yes;
+  });
+}
+
+}  // namespace penstock
