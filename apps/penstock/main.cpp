@@ -68,6 +68,8 @@ Answer run(int argc, char** argv) {
   add_check_command(program, answer);
   add_simulate_command(program, answer);
   add_compare_command(program, answer);
+  add_search_command(program, answer);
+  add_balance_command(program, answer);
   try {
     return run_command(program, answer, argc, argv);
   } catch (const ScheduleError& error) {
