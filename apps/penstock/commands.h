@@ -15,6 +15,7 @@ void add_lower_command(CLI::App& program, Answer& answer);
 void add_check_command(CLI::App& program, Answer& answer);
 void add_simulate_command(CLI::App& program, Answer& answer);
 void add_compare_command(CLI::App& program, Answer& answer);
+void add_report_command(CLI::App& program, Answer& answer);
 void add_search_command(CLI::App& program, Answer& answer);
 void add_balance_command(CLI::App& program, Answer& answer);
 

@@ -68,6 +68,7 @@ Answer run(int argc, char** argv) {
   add_check_command(program, answer);
   add_simulate_command(program, answer);
   add_compare_command(program, answer);
+  add_report_command(program, answer);
   add_search_command(program, answer);
   add_balance_command(program, answer);
   try {

@@ -1,0 +1,76 @@
+// The table that compares the schedules, and the figures of each.
+
+const COMPARED = [
+  { label: 'Makespan, ms', key: 'makespan', value: (model) => model.simulation.makespan },
+  { label: 'Bubble (makespan)', key: 'makespan-bubble', value: (model) => model.simulation.makespanBubble },
+  { label: 'Bubble (span)', key: 'span-bubble', value: (model) => model.simulation.spanBubble },
+  { label: 'Peak activations, worst rank', key: 'peak-activations', value: (model) => model.peakActivations },
+  { label: 'Peak memory, worst rank', key: 'peak-bytes', value: (model) => model.peakBytes },
+];
+
+function comparedColumns(models) {
+  const countsOnly = models.every((model) => model.countsActivations);
+  return COMPARED.filter((column) => column.key !== 'peak-bytes' || !countsOnly);
+}
+
+function formatFigure(key, value, digits) {
+  if (key === 'makespan') return formatMsColumn(value, digits);
+  if (key === 'peak-bytes') return formatBytes(value);
+  return key.endsWith('bubble') ? formatPercent(value) : formatCount(value);
+}
+
+function makeShares(model) {
+  const { ranks, makespan } = model.simulation;
+  const bar = make('div', { className: 'bar', role: 'presentation' });
+  const whole = Math.max(1, makespan * ranks.length);
+  IDLE_CAUSE_NAMES.forEach((name, cause) => {
+    const time = ranks.reduce((sum, usage) => sum + usage.idle[cause], 0);
+    if (time === 0) return;
+    const part = make('span', { className: `fill-${CAUSE_FILLS[cause]}` });
+    part.style.width = `${time / whole * 100}%`;
+    part.title = `${name} ${formatPercent(time / whole)}`;
+    bar.append(part);
+  });
+  return bar;
+}
+
+function makeComparison(models) {
+  const columns = comparedColumns(models);
+  const digits = msDigits(models.map((model) => model.simulation.makespan));
+  const heading = (text) => make('th', { scope: 'col' }, text);
+  const head = make('tr', {}, heading('Schedule'), heading('Ranks'), heading('Stages'),
+    heading('Microbatches'), ...columns.map((column) => heading(column.label)),
+    make('th', { scope: 'col', className: 'wide' }, 'Idle share of the makespan, by cause'));
+  const bestOf = new Map(columns.map((column) => [column.key, Math.min(...models.map(column.value))]));
+  const rows = models.map((model) => make('tr', {},
+    make('th', { scope: 'row' }, model.name),
+    ...[model.program.ranks.length, model.program.numStages, model.program.numMicrobatches]
+      .map((count) => make('td', {}, String(count))),
+    ...columns.map((column) => {
+      const value = column.value(model);
+      const isBest = models.length > 1 && value === bestOf.get(column.key);
+      return make('td', { className: isBest ? 'best' : '', 'data-figure': column.key, 'data-value': value },
+        formatFigure(column.key, value, digits));
+    }),
+    make('td', { className: 'wide' }, makeShares(model))));
+  return make('table', {}, make('thead', {}, head), make('tbody', {}, ...rows));
+}
+
+function makeFigures(model) {
+  const { simulation } = model;
+  const work = simulation.ranks.reduce((sum, usage) => sum + usage.busy, 0);
+  const figure = (label, key, value, text) => make('div', {},
+    make('dt', {}, label), make('dd', { 'data-figure': key, 'data-value': value }, text));
+  const figures = [
+    figure('makespan', 'makespan', simulation.makespan, formatMs(simulation.makespan)),
+    figure('bubble (makespan)', 'makespan-bubble', simulation.makespanBubble, formatPercent(simulation.makespanBubble)),
+    figure('bubble (span)', 'span-bubble', simulation.spanBubble, formatPercent(simulation.spanBubble)),
+    figure('longest span of a rank', 'longest-span', simulation.longestSpan, formatMs(simulation.longestSpan)),
+    figure('peak activations, worst rank', 'peak-activations', model.peakActivations, formatCount(model.peakActivations)),
+    figure('work of all ranks', 'work', work, formatMs(work)),
+  ];
+  if (!model.countsActivations) {
+    figures.push(figure('peak memory, worst rank', 'peak-bytes', model.peakBytes, formatBytes(model.peakBytes)));
+  }
+  return make('dl', { className: 'figures' }, ...figures);
+}

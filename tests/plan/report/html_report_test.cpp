@@ -1,0 +1,90 @@
+#include "penstock/plan/report/html_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/schedule/csv.h"
+#include "tests/plan/report/sample_entries.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::make_entry;
+using ::testing::Not;
+
+ReportEntry small_entry(const std::string& name = "1F1B") {
+  return make_entry(name, {.num_ranks = 2, .num_microbatches = 4}, CostModel::uniform());
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+nlohmann::json data_of(const std::string& page) {
+  const std::string begin = "<script type=\"application/json\" id=\"report-data\">";
+  const std::size_t at = page.find(begin) + begin.size();
+  return nlohmann::json::parse(page.substr(at, page.find("</script>", at) - at));
+}
+
+TEST(HtmlReport, TitleCarriesTheParameters) {
+  const std::vector<ReportEntry> one = {small_entry()};
+  EXPECT_THAT(write_html_report(one),
+              HasSubstr("<title>1F1B: 2 ranks, 2 stages, 4 microbatches</title>"));
+  const std::vector<ReportEntry> two = {small_entry("GPipe"), small_entry("ZBVZeroBubble")};
+  EXPECT_THAT(write_html_report(two),
+              HasSubstr("<h1>GPipe, ZBVZeroBubble: 2 ranks, 4 microbatches</h1>"));
+}
+
+TEST(HtmlReport, EmbedsProgramsCostsAndFigures) {
+  const std::vector<ReportEntry> entries = {small_entry("GPipe"), small_entry("DualPipeV")};
+  const nlohmann::json data = data_of(write_html_report(entries));
+  ASSERT_EQ(data.at("entries").size(), 2U);
+  for (std::size_t index = 0; index < entries.size(); ++index) {
+    const nlohmann::json& entry = data.at("entries").at(index);
+    EXPECT_EQ(read_csv(entry.at("program").get<std::string>(), ""), entries[index].program);
+    EXPECT_EQ(entry.at("figures").at("makespan"), entries[index].simulation.makespan.count());
+    EXPECT_EQ(entry.at("figures").at("span_bubble"), entries[index].simulation.span_bubble);
+    EXPECT_EQ(entry.at("figures").at("idle").size(), 2U);
+    EXPECT_EQ(entry.at("costs").at("stages").size(), 1U);
+  }
+}
+
+TEST(HtmlReport, FetchesNothing) {
+  const std::vector<ReportEntry> entries = {small_entry()};
+  const std::string page = write_html_report(entries);
+  for (const char* reference : {"http:", "https:", " src=", "href=", "@import", "url("}) {
+    EXPECT_THAT(page, Not(HasSubstr(reference)));
+  }
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page, Not(HasSubstr("{{")));
+}
+
+TEST(HtmlReport, EscapesNames) {
+  std::vector<ReportEntry> entries = {small_entry()};
+  entries.front().name = "</script><script>alert(1)</script>{{data}}&\"'";
+  const std::string page = write_html_report(entries);
+  EXPECT_EQ(count(page, "<script"), 2U);
+  EXPECT_EQ(count(page, "</script"), 2U);
+  EXPECT_THAT(page, HasSubstr("<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;{{data}}"
+                              "&amp;&quot;&#39;: 2 ranks"));
+  EXPECT_EQ(data_of(page).at("entries").at(0).at("name"), entries.front().name);
+}
+
+TEST(HtmlReport, IsTheSameEveryTime) {
+  const std::vector<ReportEntry> entries = {small_entry(), small_entry("GPipe")};
+  EXPECT_EQ(write_html_report(entries), write_html_report(entries));
+}
+
+TEST(HtmlReport, NeedsASchedule) {
+  EXPECT_THROW(write_html_report({}), ArgumentError);
+}
+
+}  // namespace
+}  // namespace penstock
