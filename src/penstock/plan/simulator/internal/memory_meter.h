@@ -68,7 +68,7 @@ class MemoryMeter {
   const CostModel& costs_;
   std::size_t num_stages_;
   bool keeps_activations_ = false;  // for a backward; without one, nothing outlives its forward
-  std::int64_t activations_ = 0;  // (stage, microbatch) pairs
+  std::int64_t activations_ = 0;    // (stage, microbatch) pairs
   std::int64_t peak_activations_ = 0;
   std::int64_t bytes_ = 0;
   std::int64_t peak_bytes_ = 0;
