@@ -11,7 +11,7 @@ say := @printf '==> %s\n'
 .PHONY: help build demo test lint asan fuzz bench clean
 
 help:
-	@echo 'make demo     generate a schedule, prove it and draw it'
+	@echo 'make demo     generate a schedule, prove it, draw it and report on it'
 	@echo 'make test     build everything and run all tests'
 	@echo 'make build    build the program; it is left at build/penstock'
 	@echo 'make lint     check format, clang-tidy findings, layers and headers'
@@ -34,6 +34,9 @@ demo: build
 	build/penstock check $(DEMO)
 	$(say) 'Drawing its computations, time runs down: 5I0 works on stage 5, microbatch 0 (F forward, I and W the halves of a backward)'
 	build/penstock generate InterleavedZeroBubble --ranks 3 --microbatches 3 --format table
+	$(say) 'Comparing it with others on a page to open in a browser'
+	build/penstock report 1f1b InterleavedZeroBubble zbv --ranks 4 --microbatches 8 --per-rank --output build/demo/report.html
+	@echo 'The page is build/demo/report.html'
 
 test:
 	$(say) 'Building and running all tests'
