@@ -19,9 +19,8 @@ packages_of() {
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "install_packages.sh: packages are installed with apt-get, which this system lacks; on" \
-    "Debian 12 everything works, elsewhere install the packages of CONTRIBUTING.md and use the" \
-    "CMake presets" >&2
+  echo "install_packages.sh: packages are installed with apt-get, which this system lacks; install" \
+    "by other means what this script lists, then use the CMake presets directly" >&2
   exit 1
 fi
 
