@@ -31,7 +31,7 @@ Schedule change_order(const Schedule& order, const LowerOptions& options) {
   return changed;
 }
 
-// The passes that add actions, each with its check. `order` is proved.
+// The passes that add actions, each with its check; the last check is of everything.
 Schedule add_actions(const Schedule& order, const LowerOptions& options) {
   Schedule program = options.sharding
                          ? add_sharding(order, {.max_active_stages = options.max_active_stages})
@@ -51,13 +51,17 @@ Schedule add_actions(const Schedule& order, const LowerOptions& options) {
 
 Schedule lower(const Schedule& order, const LowerOptions& options) {
   require_compute_order(order);
-  require_valid(order);
-  const bool keeps_order = options.backwards == Backwards::AsGiven && !options.split_overlaps;
-  if (keeps_order) return add_actions(order, options);
-
-  const Schedule changed = change_order(order, options);
-  require_valid(changed);
-  return add_actions(changed, options);
+  require_valid(order, {.rules = {Rule::Form}});  // then the passes can index by stage
+  try {
+    const bool keeps_order = options.backwards == Backwards::AsGiven && !options.split_overlaps;
+    if (keeps_order) return add_actions(order, options);
+    return add_actions(change_order(order, options), options);
+  } catch (const ScheduleError&) {
+    // The program holds all that the order holds, so a fault of the order is a fault of the
+    // program. It is told in terms of the order, which the caller knows.
+    require_valid(order);
+    throw;
+  }
 }
 
 }  // namespace penstock
