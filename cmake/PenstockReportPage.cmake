@@ -2,7 +2,7 @@
 # build writes. The scripts are joined in this order, because they share one scope.
 set(page "${PROJECT_SOURCE_DIR}/src/penstock/plan/report/page")
 set(page_scripts
-  format actions costs memory simulate explain model view picture timeline timeline_input
+  format actions costs memory timeline simulate explain model view picture timeline_chart timeline_input
   memory_chart ledger comparison cost_controls report)
 list(TRANSFORM page_scripts REPLACE "(.+)" "${page}/\\1.js")
 string(REPLACE ";" "+" joined_scripts "${page_scripts}")

@@ -36,11 +36,11 @@ Row simulate_row(const std::string& source, const CompareOptions& options) {
   Row row;
   row.program = load_program(source, options.source_flags);
   const CostModel costs = options.costs.resolve(row.program.stages_per_rank);
-  const Simulation simulation = simulate(row.program.schedule, costs);
-  row.makespan = simulation.makespan;
-  row.makespan_bubble = simulation.makespan_bubble;
-  row.span_bubble = simulation.span_bubble;
-  for (const RankUsage& usage : simulation.ranks) {
+  const Timeline timeline = simulate(row.program.schedule, costs);
+  row.makespan = timeline.makespan;
+  row.makespan_bubble = timeline.makespan_bubble;
+  row.span_bubble = timeline.span_bubble;
+  for (const RankUsage& usage : timeline.ranks) {
     row.peak_activations = std::max(row.peak_activations, usage.peak_activations);
     row.peak_bytes = std::max(row.peak_bytes, usage.peak_bytes);
   }

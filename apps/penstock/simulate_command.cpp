@@ -22,22 +22,22 @@ struct SimulateOptions {
   std::string format = "text";
 };
 
-std::string as_text(const Program& program, const CostModel& costs, const Simulation& simulation) {
+std::string as_text(const Program& program, const CostModel& costs, const Timeline& timeline) {
   std::string text = fmt::format("{}: {}; {}\n", program.name, describe(program), describe(costs));
   text += fmt::format(
       "makespan      {:>12.6g} ms   bubble {:>6.2f} % of it (with a barrier at the end)\n",
-      to_milliseconds(simulation.makespan), 100 * simulation.makespan_bubble);
+      to_milliseconds(timeline.makespan), 100 * timeline.makespan_bubble);
   text += fmt::format("longest span  {:>12.6g} ms   bubble {:>6.2f} % of it (without one)\n\n",
-                      to_milliseconds(simulation.longest_span), 100 * simulation.span_bubble);
+                      to_milliseconds(timeline.longest_span), 100 * timeline.span_bubble);
   text +=
       "          busy      idle  because of                                                peak\n";
   text +=
       "rank        ms        ms   warm-up cool-down imbalance  transfer end of step  activations   "
       "      bytes\n";
-  for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
-    const RankUsage& usage = simulation.ranks[rank];
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    const RankUsage& usage = timeline.ranks[rank];
     text += fmt::format("{:>4} {:>9.6g} {:>9.6g}", rank, to_milliseconds(usage.busy),
-                        to_milliseconds(simulation.makespan - usage.busy));
+                        to_milliseconds(timeline.makespan - usage.busy));
     for (const IdleCause cause : {IdleCause::WarmUp, IdleCause::CoolDown, IdleCause::Imbalance,
                                   IdleCause::Transfer, IdleCause::EndOfStep}) {
       text += fmt::format(" {:>9.6g}", to_milliseconds(usage.idle_for(cause)));
@@ -47,11 +47,10 @@ std::string as_text(const Program& program, const CostModel& costs, const Simula
   return text;
 }
 
-nlohmann::ordered_json path_as_json(const Program& program, const Simulation& simulation) {
+nlohmann::ordered_json path_as_json(const Program& program, const Timeline& timeline) {
   nlohmann::ordered_json path = nlohmann::ordered_json::array();
-  for (const Position at : critical_path(simulation)) {
-    const ActionTime& time =
-        simulation.times[static_cast<std::size_t>(at.rank)][static_cast<std::size_t>(at.step)];
+  for (const Position at : critical_path(timeline)) {
+    const ActionTime& time = timeline.at(at);
     path.push_back({{"rank", at.rank},
                     {"step", at.step},
                     {"action", to_string(action_at(program.schedule, at))},
@@ -61,20 +60,20 @@ nlohmann::ordered_json path_as_json(const Program& program, const Simulation& si
   return path;
 }
 
-std::string as_json(const Program& program, const Simulation& simulation) {
+std::string as_json(const Program& program, const Timeline& timeline) {
   nlohmann::ordered_json json;
   json["schedule"] = program.name;
   json["num_ranks"] = program.schedule.num_ranks();
   json["num_stages"] = program.num_stages;
   json["num_microbatches"] = program.num_microbatches;
   json["unit"] = "ms";
-  json["makespan"] = to_milliseconds(simulation.makespan);
-  json["longest_span"] = to_milliseconds(simulation.longest_span);
-  json["makespan_bubble"] = simulation.makespan_bubble;
-  json["span_bubble"] = simulation.span_bubble;
-  for (const RankUsage& usage : simulation.ranks) {
+  json["makespan"] = to_milliseconds(timeline.makespan);
+  json["longest_span"] = to_milliseconds(timeline.longest_span);
+  json["makespan_bubble"] = timeline.makespan_bubble;
+  json["span_bubble"] = timeline.span_bubble;
+  for (const RankUsage& usage : timeline.ranks) {
     json["busy"].push_back(to_milliseconds(usage.busy));
-    json["idle"].push_back(to_milliseconds(simulation.makespan - usage.busy));
+    json["idle"].push_back(to_milliseconds(timeline.makespan - usage.busy));
     json["span"].push_back(to_milliseconds(usage.span()));
     json["peak_activations"].push_back(usage.peak_activations);
     json["peak_bytes"].push_back(usage.peak_bytes);
@@ -85,16 +84,16 @@ std::string as_json(const Program& program, const Simulation& simulation) {
          {"transfer", to_milliseconds(usage.idle_for(IdleCause::Transfer))},
          {"end_of_step", to_milliseconds(usage.idle_for(IdleCause::EndOfStep))}});
   }
-  json["critical_path"] = path_as_json(program, simulation);
+  json["critical_path"] = path_as_json(program, timeline);
   return json.dump(2) + "\n";
 }
 
 void run_simulate(const SimulateOptions& options) {
   const Program program = load_program(options.source, options.source_flags);
   const CostModel costs = options.costs.resolve(program.stages_per_rank);
-  const Simulation simulation = simulate(program.schedule, costs);
+  const Timeline timeline = simulate(program.schedule, costs);
   write_output(
-      options.format == "json" ? as_json(program, simulation) : as_text(program, costs, simulation),
+      options.format == "json" ? as_json(program, timeline) : as_text(program, costs, timeline),
       "-");
 }
 

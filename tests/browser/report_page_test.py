@@ -64,7 +64,7 @@ def point_of(rank, action, card=0):
           timeline.canvas.scrollIntoView({{ block: 'center' }});
           const actions = model.program.ranks[{rank}];
           const step = actions.computeSteps.find((step) => actions.text(step) === {action!r});
-          const times = model.simulation.times[{rank}];
+          const times = model.timeline.times[{rank}];
           const box = timeline.canvas.getBoundingClientRect();
           return {{
             x: box.left + timeline.xAt((times.start[step] + times.end[step]) / 2),
@@ -99,7 +99,7 @@ class ReportPageTest(unittest.TestCase):
         self.assertEqual(figure("makespan-bubble", card), expected["makespan_bubble"])
         self.assertEqual(figure("span-bubble", card), expected["span_bubble"])
         self.assertEqual(figure("peak-activations", card), max(expected["peak_activations"]))
-        busy = browser.evaluate(f"penstockReport.models[{card}].simulation.ranks.map((rank) => rank.busy)")
+        busy = browser.evaluate(f"penstockReport.models[{card}].timeline.ranks.map((rank) => rank.busy)")
         self.assertEqual(busy, [nanoseconds(time) for time in expected["busy"]])
 
     def set_cost(self, key, milliseconds):
@@ -146,7 +146,7 @@ class ReportPageTest(unittest.TestCase):
             f"""(() => {{
               const model = penstockReport.models[{index}];
               return {{
-                times: model.simulation.times.map((times) => [...times.start].map((start, step) =>
+                times: model.timeline.times.map((times) => [...times.start].map((start, step) =>
                   [start, times.end[step], times.causeRank[step], times.causeStep[step]])),
                 memory: model.program.ranks.map((_, rank) => {{
                   const curve = model.memoryCurve(rank);

@@ -28,11 +28,11 @@ nlohmann::json curve_of(const std::vector<MemoryPoint>& curve) {
 nlohmann::json expected(const ReportEntry& entry) {
   nlohmann::json json;
   for (int rank = 0; rank < entry.program.num_ranks(); ++rank) {
-    json["times"].push_back(times_of(entry.simulation.times[static_cast<std::size_t>(rank)]));
+    json["times"].push_back(times_of(entry.timeline.times[static_cast<std::size_t>(rank)]));
     json["memory"].push_back(
-        curve_of(memory_curve(entry.program, entry.simulation, entry.costs, rank)));
+        curve_of(memory_curve(entry.program, entry.timeline, entry.costs, rank)));
   }
-  for (const Position& position : critical_path(entry.simulation)) {
+  for (const Position& position : critical_path(entry.timeline)) {
     json["path"].push_back({position.rank, position.step});
   }
   return json;

@@ -49,8 +49,8 @@ TEST(HtmlReport, EmbedsProgramsCostsAndFigures) {
   for (std::size_t index = 0; index < entries.size(); ++index) {
     const nlohmann::json& entry = data.at("entries").at(index);
     EXPECT_EQ(read_csv(entry.at("program").get<std::string>(), ""), entries[index].program);
-    EXPECT_EQ(entry.at("figures").at("makespan"), entries[index].simulation.makespan.count());
-    EXPECT_EQ(entry.at("figures").at("span_bubble"), entries[index].simulation.span_bubble);
+    EXPECT_EQ(entry.at("figures").at("makespan"), entries[index].timeline.makespan.count());
+    EXPECT_EQ(entry.at("figures").at("span_bubble"), entries[index].timeline.span_bubble);
     EXPECT_EQ(entry.at("figures").at("idle").size(), 2U);
     EXPECT_EQ(entry.at("costs").at("stages").size(), 1U);
   }

@@ -52,13 +52,13 @@ SearchOptions random_options() {
   return options;
 }
 
-Duration time_of(const SearchOptions& options, const Simulation& simulation) {
-  return options.objective == SearchObjective::Span ? simulation.longest_span : simulation.makespan;
+Duration time_of(const SearchOptions& options, const Timeline& timeline) {
+  return options.objective == SearchObjective::Span ? timeline.longest_span : timeline.makespan;
 }
 
-std::int64_t worst_peak(const Simulation& simulation) {
+std::int64_t worst_peak(const Timeline& timeline) {
   std::int64_t worst = 0;
-  for (const RankUsage& rank : simulation.ranks) worst = std::max(worst, rank.peak_bytes);
+  for (const RankUsage& rank : timeline.ranks) worst = std::max(worst, rank.peak_bytes);
   return worst;
 }
 
@@ -69,11 +69,11 @@ RC_GTEST_PROP(SearchProperties, ResultsAreCompleteWithinTheLimitAndAboveTheBound
   const Schedule program = lower(result.schedule);
   RC_ASSERT(check(result.schedule, {.extent = extent}).is_valid());
   RC_ASSERT(check(program, {.extent = extent}).is_valid());
-  const Simulation simulation = simulate(program, result.costs);
-  RC_ASSERT(simulation.longest_span == result.figures.span);
-  RC_ASSERT(simulation.makespan == result.figures.makespan);
-  RC_ASSERT(simulation.span_bubble == result.figures.span_bubble);
-  RC_ASSERT(worst_peak(simulation) <= options.memory_limit_bytes);
+  const Timeline timeline = simulate(program, result.costs);
+  RC_ASSERT(timeline.longest_span == result.figures.span);
+  RC_ASSERT(timeline.makespan == result.figures.makespan);
+  RC_ASSERT(timeline.span_bubble == result.figures.span_bubble);
+  RC_ASSERT(worst_peak(timeline) <= options.memory_limit_bytes);
   RC_ASSERT(result.figures.span >= result.bound.span);
   RC_ASSERT(result.figures.makespan >= result.bound.makespan);
 }
@@ -90,10 +90,10 @@ RC_GTEST_PROP(SearchProperties, NoBuiltInScheduleThatFitsIsBetter, ()) {
   for (const char* name : names) {
     const Schedule schedule =
         make_schedule(name, {options.num_ranks, options.num_microbatches, is_v ? 2 : 1});
-    const Simulation simulation = simulate(lower(schedule), result.costs);
-    if (worst_peak(simulation) > options.memory_limit_bytes) continue;
+    const Timeline timeline = simulate(lower(schedule), result.costs);
+    if (worst_peak(timeline) > options.memory_limit_bytes) continue;
     RC_ASSERT(result.best_built_in);
-    RC_ASSERT(found <= time_of(options, simulation));
+    RC_ASSERT(found <= time_of(options, timeline));
   }
 }
 

@@ -69,8 +69,8 @@ TEST_P(PaperSearch, SimulatesThePapers1F1B) {
   const PaperRow& row = GetParam();
   const Schedule schedule =
       make_schedule("1F1B", {row.num_ranks, row.num_microbatches, /*stages_per_rank=*/1});
-  const Simulation simulation = simulate(lower(schedule), paper_options(row).costs);
-  EXPECT_EQ(as_printed(simulation.span_bubble), row.bubble_1f1b);
+  const Timeline timeline = simulate(lower(schedule), paper_options(row).costs);
+  EXPECT_EQ(as_printed(timeline.span_bubble), row.bubble_1f1b);
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, PaperSearch, ::testing::ValuesIn(paper_rows()),
@@ -80,13 +80,13 @@ TEST(Search, ReportsWhatTheSimulatorSays) {
   const SearchResult result = search(paper_options(paper_rows().front()));
   const Schedule program = lower(result.schedule);
   EXPECT_TRUE(check(program).is_valid());
-  const Simulation simulation = simulate(program, result.costs);
-  EXPECT_EQ(result.figures.span, simulation.longest_span);
-  EXPECT_EQ(result.figures.makespan, simulation.makespan);
-  EXPECT_EQ(result.figures.span_bubble, simulation.span_bubble);
-  EXPECT_EQ(result.figures.makespan_bubble, simulation.makespan_bubble);
-  for (std::size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
-    EXPECT_EQ(result.figures.peak_bytes[rank], simulation.ranks[rank].peak_bytes);
+  const Timeline timeline = simulate(program, result.costs);
+  EXPECT_EQ(result.figures.span, timeline.longest_span);
+  EXPECT_EQ(result.figures.makespan, timeline.makespan);
+  EXPECT_EQ(result.figures.span_bubble, timeline.span_bubble);
+  EXPECT_EQ(result.figures.makespan_bubble, timeline.makespan_bubble);
+  for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    EXPECT_EQ(result.figures.peak_bytes[rank], timeline.ranks[rank].peak_bytes);
   }
 }
 

@@ -31,9 +31,9 @@ double percent(double share) {
   return static_cast<double>(static_cast<int>(share * 10000 + 0.5)) / 100;
 }
 
-double worst_peak(const Simulation& simulation) {
+double worst_peak(const Timeline& timeline) {
   double worst = 0;
-  for (const RankUsage& usage : simulation.ranks) worst = std::max(worst, usage.peak_activations);
+  for (const RankUsage& usage : timeline.ranks) worst = std::max(worst, usage.peak_activations);
   return worst;
 }
 
@@ -42,11 +42,11 @@ TEST_P(EightRanks32Microbatches, HasItsBubblesAndItsPeak) {
   const Schedule order = make_schedule(
       expected.schedule,
       {.num_ranks = 8, .num_microbatches = 32, .stages_per_rank = expected.stages_per_rank});
-  const Simulation simulation =
+  const Timeline timeline =
       simulate(lower(order, {.split_overlaps = expected.split_overlaps}), CostModel::uniform());
-  EXPECT_DOUBLE_EQ(percent(simulation.makespan_bubble), expected.makespan_percent);
-  EXPECT_DOUBLE_EQ(percent(simulation.span_bubble), expected.span_percent);
-  EXPECT_DOUBLE_EQ(worst_peak(simulation), expected.peak_activations);
+  EXPECT_DOUBLE_EQ(percent(timeline.makespan_bubble), expected.makespan_percent);
+  EXPECT_DOUBLE_EQ(percent(timeline.span_bubble), expected.span_percent);
+  EXPECT_DOUBLE_EQ(worst_peak(timeline), expected.peak_activations);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -80,10 +80,10 @@ TEST_P(ClosedForms, HoldOverAGrid) {
       const Schedule order = make_schedule(schedule, {.num_ranks = num_ranks,
                                                       .num_microbatches = num_microbatches,
                                                       .stages_per_rank = stages_per_rank});
-      const Simulation simulation = simulate(lower(order), CostModel::uniform());
+      const Timeline timeline = simulate(lower(order), CostModel::uniform());
       const double work = static_cast<double>(units) * stages_per_rank * num_microbatches;
       const double bubble = (num_ranks - 1) / (work + num_ranks - 1);
-      EXPECT_NEAR(simulation.makespan_bubble, bubble, 1e-12)
+      EXPECT_NEAR(timeline.makespan_bubble, bubble, 1e-12)
           << schedule << " on " << num_ranks << " ranks, " << num_microbatches << " microbatches";
     }
   }

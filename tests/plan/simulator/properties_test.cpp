@@ -50,36 +50,33 @@ CostModel any_costs(int num_stages) {
 
 RC_GTEST_PROP(SimulateProperties, IdleTimeAddsUpToTheNanosecond, ()) {
   const Schedule program = any_program();
-  const Simulation simulation = simulate(program, any_costs(extent_of(program).num_stages));
-  for (const RankUsage& rank : simulation.ranks) {
+  const Timeline timeline = simulate(program, any_costs(extent_of(program).num_stages));
+  for (const RankUsage& rank : timeline.ranks) {
     for (const Duration idle : rank.idle) RC_ASSERT(idle >= Duration::zero());
     const Duration total = std::accumulate(rank.idle.begin(), rank.idle.end(), rank.busy);
-    RC_ASSERT(total == simulation.makespan);
+    RC_ASSERT(total == timeline.makespan);
   }
 }
 
 RC_GTEST_PROP(SimulateProperties, NoRunBeatsTheWorkOfItsBusiestRank, ()) {
   const Schedule program = any_program();
-  const Simulation simulation = simulate(program, any_costs(extent_of(program).num_stages));
-  for (const RankUsage& rank : simulation.ranks) {
+  const Timeline timeline = simulate(program, any_costs(extent_of(program).num_stages));
+  for (const RankUsage& rank : timeline.ranks) {
     RC_ASSERT(rank.busy <= rank.span());
-    RC_ASSERT(rank.span() <= simulation.longest_span);
+    RC_ASSERT(rank.span() <= timeline.longest_span);
   }
-  RC_ASSERT(simulation.longest_span <= simulation.makespan);
+  RC_ASSERT(timeline.longest_span <= timeline.makespan);
 }
 
 RC_GTEST_PROP(SimulateProperties, TheCriticalPathHasNoGaps, ()) {
   const Schedule program = any_program();
-  const Simulation simulation = simulate(program, any_costs(extent_of(program).num_stages));
-  const auto time_at = [&](Position at) {
-    return simulation.times[static_cast<std::size_t>(at.rank)][static_cast<std::size_t>(at.step)];
-  };
-  const std::vector<Position> path = critical_path(simulation);
-  RC_ASSERT(time_at(path.front()).start == Duration::zero());
-  RC_ASSERT(time_at(path.back()).end == simulation.makespan);
+  const Timeline timeline = simulate(program, any_costs(extent_of(program).num_stages));
+  const std::vector<Position> path = critical_path(timeline);
+  RC_ASSERT(timeline.at(path.front()).start == Duration::zero());
+  RC_ASSERT(timeline.at(path.back()).end == timeline.makespan);
   for (std::size_t i = 1; i < path.size(); ++i) {
-    const ActionTime before = time_at(path[i - 1]);
-    const ActionTime after = time_at(path[i]);
+    const ActionTime& before = timeline.at(path[i - 1]);
+    const ActionTime& after = timeline.at(path[i]);
     // An action starts when its cause ends; a transfer ends some time after it was sent, and a
     // held-up send ends when the receive it waited for was posted.
     const bool is_transfer = !is_compute(action_at(program, path[i]).kind);
@@ -90,10 +87,10 @@ RC_GTEST_PROP(SimulateProperties, TheCriticalPathHasNoGaps, ()) {
 RC_GTEST_PROP(SimulateProperties, AgreesWithTheProverOnLiveActivations, ()) {
   const Schedule program = any_program();
   const CheckReport report = check(program);
-  const Simulation simulation = simulate(program, CostModel::uniform());
+  const Timeline timeline = simulate(program, CostModel::uniform());
   for (int rank = 0; rank < program.num_ranks(); ++rank) {
     const auto num_stages = static_cast<double>(report.placement.stages_of(rank).size());
-    const double peak = simulation.ranks[static_cast<std::size_t>(rank)].peak_activations;
+    const double peak = timeline.ranks[static_cast<std::size_t>(rank)].peak_activations;
     RC_ASSERT(peak * num_stages == report.peak_activations[static_cast<std::size_t>(rank)]);
   }
 }

@@ -33,19 +33,19 @@ Schedule one_microbatch_on_two_ranks() {
 }
 
 // "0F0 0..10": an action and when it ran, in nanoseconds.
-std::vector<std::string> story(const Schedule& program, const Simulation& simulation, int rank) {
+std::vector<std::string> story(const Schedule& program, const Timeline& timeline, int rank) {
   std::vector<std::string> lines;
   for (std::size_t step = 0; step < program.actions_of(rank).size(); ++step) {
-    const ActionTime& time = simulation.times[static_cast<std::size_t>(rank)][step];
+    const ActionTime& time = timeline.times[static_cast<std::size_t>(rank)][step];
     lines.push_back(to_string(program.actions_of(rank)[step]) + " " +
                     std::to_string(time.start.count()) + ".." + std::to_string(time.end.count()));
   }
   return lines;
 }
 
-std::vector<std::string> path(const Schedule& program, const Simulation& simulation) {
+std::vector<std::string> path(const Schedule& program, const Timeline& timeline) {
   std::vector<std::string> actions;
-  for (const Position at : critical_path(simulation)) {
+  for (const Position at : critical_path(timeline)) {
     actions.push_back(to_string(action_at(program, at)));
   }
   return actions;
@@ -53,26 +53,25 @@ std::vector<std::string> path(const Schedule& program, const Simulation& simulat
 
 TEST(Simulate, PlaysEachActionWhenItsRankAndItsInputAllow) {
   const Schedule program = one_microbatch_on_two_ranks();
-  const Simulation simulation = simulate(program, costs(Duration{7}));
-  EXPECT_THAT(story(program, simulation, 0),
+  const Timeline timeline = simulate(program, costs(Duration{7}));
+  EXPECT_THAT(story(program, timeline, 0),
               ElementsAre("0F0 0..10", "0SEND_F0 10..10", "0RECV_B0 10..84", "0B0 84..134",
                           "0REDUCE_GRAD 134..134"));
-  EXPECT_THAT(story(program, simulation, 1),
-              ElementsAre("1RECV_F0 0..17", "1F0 17..27", "1B0 27..77", "1SEND_B0 77..77",
-                          "1REDUCE_GRAD 77..77"));
-  EXPECT_EQ(simulation.makespan, Duration{134});
-  EXPECT_EQ(simulation.longest_span, Duration{134});
-  EXPECT_DOUBLE_EQ(simulation.makespan_bubble, 1 - 60.0 / 134);
+  EXPECT_THAT(story(program, timeline, 1), ElementsAre("1RECV_F0 0..17", "1F0 17..27", "1B0 27..77",
+                                                       "1SEND_B0 77..77", "1REDUCE_GRAD 77..77"));
+  EXPECT_EQ(timeline.makespan, Duration{134});
+  EXPECT_EQ(timeline.longest_span, Duration{134});
+  EXPECT_DOUBLE_EQ(timeline.makespan_bubble, 1 - 60.0 / 134);
 }
 
 TEST(Simulate, GivesEveryIdleNanosecondACause) {
-  const Simulation simulation = simulate(one_microbatch_on_two_ranks(), costs(Duration{7}));
-  const RankUsage& first = simulation.ranks[0];
+  const Timeline timeline = simulate(one_microbatch_on_two_ranks(), costs(Duration{7}));
+  const RankUsage& first = timeline.ranks[0];
   EXPECT_EQ(first.busy, Duration{60});
   EXPECT_EQ(first.idle_for(IdleCause::WarmUp), Duration{67});  // until 1B0 ends
   EXPECT_EQ(first.idle_for(IdleCause::Transfer), Duration{7});
   EXPECT_EQ(first.idle_for(IdleCause::EndOfStep), Duration{0});
-  const RankUsage& second = simulation.ranks[1];
+  const RankUsage& second = timeline.ranks[1];
   EXPECT_EQ(second.idle_for(IdleCause::WarmUp), Duration{10});
   EXPECT_EQ(second.idle_for(IdleCause::Transfer), Duration{7});
   EXPECT_EQ(second.idle_for(IdleCause::EndOfStep), Duration{57});
@@ -107,7 +106,7 @@ TEST(Simulate, HoldsARendezvousSendUntilItsReceiveIsPosted) {
   EXPECT_THAT(story(program, simulate(program, model), 0),
               ElementsAre("0F0 0..10", "0SEND_F0 10..10", "0F1 10..20", "0SEND_F1 20..20"));
   model.sends = SendMode::Rendezvous;
-  const Simulation held = simulate(program, model);
+  const Timeline held = simulate(program, model);
   EXPECT_THAT(story(program, held, 0),
               ElementsAre("0F0 0..10", "0SEND_F0 10..10", "0F1 10..20", "0SEND_F1 20..60"));
   EXPECT_EQ(held.ranks[0].idle_for(IdleCause::Transfer), Duration{40});
@@ -129,19 +128,19 @@ TEST(Simulate, GathersAndReducesBesideTheComputation) {
   model.stages.front().unshard = Duration{100};
   model.stages.front().reduce_grad = Duration{1000};
   const Schedule program = lower(make_schedule("GPipe", {.num_ranks = 1, .num_microbatches = 2}));
-  const Simulation simulation = simulate(program, model);
-  EXPECT_THAT(story(program, simulation, 0),
+  const Timeline timeline = simulate(program, model);
+  EXPECT_THAT(story(program, timeline, 0),
               ElementsAre("0UNSHARD 0..100", "0F0 100..110", "0F1 110..120", "0B0 120..170",
                           "0B1 170..220", "0REDUCE_GRAD 220..1220", "0RESHARD 220..220"));
-  EXPECT_EQ(simulation.ranks[0].idle_for(IdleCause::Transfer), Duration{1100});
+  EXPECT_EQ(timeline.ranks[0].idle_for(IdleCause::Transfer), Duration{1100});
 }
 
 TEST(Simulate, MeasuresAnOverlappedPairAsOneUnit) {
   CostModel model = costs();
   model.overlap_factor = 0.5;
   const Schedule program = testing::parse_listing("0: 0F0 (0F1;0B0)OVERLAP_F_B 0B1");
-  const Simulation simulation = simulate(program, model);
-  EXPECT_EQ(simulation.makespan, kF + (kF + kI + kW) / 2 + kI + kW);
+  const Timeline timeline = simulate(program, model);
+  EXPECT_EQ(timeline.makespan, kF + (kF + kI + kW) / 2 + kI + kW);
 }
 
 TEST(Simulate, CountsBytesFromForwardToWeightGradient) {
@@ -150,11 +149,11 @@ TEST(Simulate, CountsBytesFromForwardToWeightGradient) {
   model.stages.front().weight_gradient_bytes = 30;
   model.stages.front().parameter_bytes = 1000;
   const Schedule program = testing::parse_listing("0: 0F0 0F1 0I0 0W0 0B1");
-  const Simulation simulation = simulate(program, model);
-  EXPECT_EQ(simulation.ranks[0].peak_bytes, 1200);
-  EXPECT_DOUBLE_EQ(simulation.ranks[0].peak_activations, 2);
+  const Timeline timeline = simulate(program, model);
+  EXPECT_EQ(timeline.ranks[0].peak_bytes, 1200);
+  EXPECT_DOUBLE_EQ(timeline.ranks[0].peak_activations, 2);
   std::vector<std::pair<long, long>> curve;
-  for (const MemoryPoint& point : memory_curve(program, simulation, model, 0)) {
+  for (const MemoryPoint& point : memory_curve(program, timeline, model, 0)) {
     curve.emplace_back(point.time.count(), point.bytes);
   }
   using Point = std::pair<long, long>;

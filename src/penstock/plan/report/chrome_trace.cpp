@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -10,7 +11,7 @@
 
 #include "penstock/plan/report/internal/description.h"
 #include "penstock/plan/report/internal/escape.h"
-#include "penstock/plan/report/internal/waits.h"
+#include "penstock/plan/schedule/microbatch_grid.h"
 
 namespace penstock {
 namespace {
@@ -40,8 +41,7 @@ std::string microseconds_text(Duration time) {
 
 class TraceWriter {
  public:
-  TraceWriter(const ReportEntry& entry, const TextSink& sink)
-      : entry_(entry), sink_(sink), waits_(entry.program, entry.simulation) {
+  TraceWriter(const ReportEntry& entry, const TextSink& sink) : entry_(entry), sink_(sink) {
     find_sends();
     for (int rank = 0; rank < entry.program.num_ranks(); ++rank) {
       for (const Transfer& transfer : transfers_into(rank)) {
@@ -54,7 +54,8 @@ class TraceWriter {
   // ends in the slice that was written last on its row, so every send comes before any receive.
   void write() {
     write_head();
-    for (int rank = 0; rank < entry_.program.num_ranks(); ++rank) write_actions(rank);
+    explain_waits(entry_.program, entry_.timeline,
+                  [this](int rank, std::span<const Wait> waits) { write_actions(rank, waits); });
     for (int rank = 0; rank < entry_.program.num_ranks(); ++rank) write_receives(rank);
     text_ += "\n]}\n";
     flush();
@@ -74,10 +75,7 @@ class TraceWriter {
     text_ += std::exchange(is_first_, false) ? "\n" : ",\n";
   }
 
-  const ActionTime& time_at(Position position) const {
-    return entry_.simulation
-        .times[static_cast<std::size_t>(position.rank)][static_cast<std::size_t>(position.step)];
-  }
+  const ActionTime& time_at(Position position) const { return entry_.timeline.at(position); }
   // Threads count from 2: the one with the number of its process would be its main thread.
   int thread(int rank, Row row, int lane = 0) const {
     return 2 + rank * (static_cast<int>(Row::Receives) + num_lanes_) + static_cast<int>(row) + lane;
@@ -133,14 +131,14 @@ class TraceWriter {
   }
 
   void write_head() {
-    const Simulation& simulation = entry_.simulation;
+    const Timeline& timeline = entry_.timeline;
     add("{{\"displayTimeUnit\": \"ms\",\n"
         "\"otherData\": {{\"schedule\": {}, \"shape\": {}, \"costs\": {}, \"makespan_ms\": {}, "
         "\"makespan_bubble\": {}, \"span_bubble\": {}}},\n"
         "\"traceEvents\": [",
         quote_json(entry_.name), quote_json(describe_shape(entry_.program)),
-        quote_json(describe_costs(entry_.costs)), milliseconds_text(simulation.makespan),
-        simulation.makespan_bubble, simulation.span_bubble);
+        quote_json(describe_costs(entry_.costs)), milliseconds_text(timeline.makespan),
+        timeline.makespan_bubble, timeline.span_bubble);
     write_name("process_name", kProcess, entry_.name + ": " + describe_shape(entry_.program));
     for (int rank = 0; rank < entry_.program.num_ranks(); ++rank) {
       write_row(thread(rank, Row::Compute), fmt::format("rank {}", rank));
@@ -169,8 +167,7 @@ class TraceWriter {
   }
 
   // Everything but receives.
-  void write_actions(int rank) {
-    const std::vector<Wait> waits = waits_.waits_of(rank);
+  void write_actions(int rank, std::span<const Wait> waits) {
     const std::vector<Action>& actions = entry_.program.actions_of(rank);
     for (int step = 0; step < static_cast<int>(actions.size()); ++step) {
       const Position here{rank, step};
@@ -218,11 +215,10 @@ class TraceWriter {
       add(R"(, "waited_for": "{} on rank {}")", to_string(action_at(entry_.program, wait.source)),
           wait.source.rank);
     }
-    const bool is_not_computed = wait.computed > wait.begin;
-    const bool is_on_its_way = wait.end > wait.computed;
-    add(R"(, "wait_cause": "{}{}{}")", is_not_computed ? idle_cause_name(wait.cause) : "",
-        is_not_computed && is_on_its_way ? ", " : "",
-        is_on_its_way ? idle_cause_name(IdleCause::Transfer) : "");
+    std::vector<std::string_view> causes;
+    if (wait.computing > Duration::zero()) causes.push_back(idle_cause_name(wait.cause));
+    if (wait.transfer > Duration::zero()) causes.push_back(idle_cause_name(IdleCause::Transfer));
+    add(R"(, "wait_cause": "{}")", fmt::join(causes, ", "));
   }
 
   // The start or end of the arrow of a message, which its send identifies.
@@ -237,7 +233,6 @@ class TraceWriter {
 
   const ReportEntry& entry_;
   const TextSink& sink_;
-  WaitExplainer waits_;
   MicrobatchGrid<Position> activation_sends_;  // by the stage that sends
   MicrobatchGrid<Position> gradient_sends_;
   int num_lanes_ = 1;

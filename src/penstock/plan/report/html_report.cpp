@@ -50,24 +50,24 @@ void append_costs(const CostModel& costs, std::string& text) {
 }
 
 // One value per rank, as a JSON array.
-void append_per_rank(std::string_view name, const Simulation& simulation,
+void append_per_rank(std::string_view name, const Timeline& timeline,
                      const std::function<std::string(const RankUsage&)>& value, std::string& text) {
   std::vector<std::string> values;
-  for (const RankUsage& usage : simulation.ranks) values.push_back(value(usage));
+  for (const RankUsage& usage : timeline.ranks) values.push_back(value(usage));
   append(text, ", \"{}\": [{}]", name, fmt::join(values, ", "));
 }
 
 // What the page compares its own simulation with.
-void append_figures(const Simulation& simulation, std::string& text) {
+void append_figures(const Timeline& timeline, std::string& text) {
   append(text,
          "{{\"makespan\": {}, \"longest_span\": {}, \"makespan_bubble\": {}, \"span_bubble\": {}",
-         simulation.makespan.count(), simulation.longest_span.count(), simulation.makespan_bubble,
-         simulation.span_bubble);
+         timeline.makespan.count(), timeline.longest_span.count(), timeline.makespan_bubble,
+         timeline.span_bubble);
   append_per_rank(
-      "busy", simulation, [](const RankUsage& usage) { return fmt::to_string(usage.busy.count()); },
+      "busy", timeline, [](const RankUsage& usage) { return fmt::to_string(usage.busy.count()); },
       text);
   append_per_rank(
-      "idle", simulation,
+      "idle", timeline,
       [](const RankUsage& usage) {
         std::vector<std::int64_t> times;
         for (const Duration time : usage.idle) times.push_back(time.count());
@@ -75,10 +75,10 @@ void append_figures(const Simulation& simulation, std::string& text) {
       },
       text);
   append_per_rank(
-      "peak_activations", simulation,
+      "peak_activations", timeline,
       [](const RankUsage& usage) { return fmt::to_string(usage.peak_activations); }, text);
   append_per_rank(
-      "peak_bytes", simulation,
+      "peak_bytes", timeline,
       [](const RankUsage& usage) { return fmt::to_string(usage.peak_bytes); }, text);
   text += "}";
 }
@@ -89,7 +89,7 @@ void append_entry(const ReportEntry& entry, std::string& text) {
          quote_json(describe_shape(entry.program)), quote_json(describe_costs(entry.costs)));
   append_costs(entry.costs, text);
   text += ",\n\"figures\": ";
-  append_figures(entry.simulation, text);
+  append_figures(entry.timeline, text);
   append(text, ",\n\"program\": {}}}", quote_json(write_csv(entry.program)));
 }
 

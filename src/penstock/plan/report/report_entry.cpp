@@ -5,8 +5,8 @@
 namespace penstock {
 
 ReportEntry make_report_entry(std::string name, Schedule program, CostModel costs) {
-  Simulation simulation = simulate(program, costs);
-  return {std::move(name), std::move(program), std::move(costs), std::move(simulation)};
+  Timeline timeline = simulate(program, costs);
+  return {std::move(name), std::move(program), std::move(costs), std::move(timeline)};
 }
 
 }  // namespace penstock

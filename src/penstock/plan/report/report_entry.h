@@ -8,12 +8,12 @@
 
 namespace penstock {
 
-// What a report shows of one schedule. `simulation` is simulate(program, costs).
+// What a report shows of one schedule. `timeline` is simulate(program, costs).
 struct ReportEntry {
   std::string name;
   Schedule program;
   CostModel costs;
-  Simulation simulation;
+  Timeline timeline;
 };
 
 // The entry of a lowered program, simulated. Throws as simulate() does.

@@ -119,7 +119,7 @@ class GanttWriter {
           "a picture of {} x {} pixels is too small for {} ranks; use at least {} x {}", width_,
           height_, num_ranks, kMinWidth, kTop + kBottom + static_cast<int>(kMinLane) * num_ranks));
     }
-    const double span = std::max<double>(1, static_cast<double>(entry.simulation.makespan.count()));
+    const double span = std::max<double>(1, static_cast<double>(entry.timeline.makespan.count()));
     scale_ = (width_ - kLeft - kRight) / span;
   }
 
@@ -143,7 +143,7 @@ class GanttWriter {
   void write_head() {
     const std::string shape = describe_shape(entry_.program);
     const std::string costs = describe_costs(entry_.costs);
-    const std::string result = describe_result(entry_.simulation);
+    const std::string result = describe_result(entry_.timeline);
     const std::string title = fmt::format("{}: {}", entry_.name, shape);
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
         "viewBox=\"0 0 {0} {1}\" role=\"img\">\n",
@@ -164,7 +164,7 @@ class GanttWriter {
 
   void write_axis() {
     constexpr double kLeastDistance = 90;  // of two marks, in pixels
-    const double makespan = static_cast<double>(entry_.simulation.makespan.count());
+    const double makespan = static_cast<double>(entry_.timeline.makespan.count());
     const double step = nice_step(std::max(1.0, kLeastDistance / scale_));
     for (double time = 0; time <= makespan; time += step) {
       const Duration mark(std::llround(time));
@@ -188,7 +188,7 @@ class GanttWriter {
     }
     add_box("lane", lane);
     const std::vector<Action>& actions = entry_.program.actions_of(rank);
-    const std::vector<ActionTime>& times = entry_.simulation.times[static_cast<std::size_t>(rank)];
+    const std::vector<ActionTime>& times = entry_.timeline.times[static_cast<std::size_t>(rank)];
     for (std::size_t step = 0; step < actions.size(); ++step) {
       if (!is_compute(actions[step].kind)) continue;
       lane.x = x_at(times[step].start);

@@ -42,17 +42,17 @@ double bubble_of(Duration work, int num_ranks, Duration time) {
       0.0, 1 - static_cast<double>(work.count()) / num_ranks / static_cast<double>(time.count()));
 }
 
-SearchFigures figures_of(const Simulation& simulation) {
-  SearchFigures figures = {.span = simulation.longest_span,
-                           .makespan = simulation.makespan,
-                           .span_bubble = simulation.span_bubble,
-                           .makespan_bubble = simulation.makespan_bubble,
+SearchFigures figures_of(const Timeline& timeline) {
+  SearchFigures figures = {.span = timeline.longest_span,
+                           .makespan = timeline.makespan,
+                           .span_bubble = timeline.span_bubble,
+                           .makespan_bubble = timeline.makespan_bubble,
                            .peak_bytes = {}};
-  for (const RankUsage& rank : simulation.ranks) figures.peak_bytes.push_back(rank.peak_bytes);
+  for (const RankUsage& rank : timeline.ranks) figures.peak_bytes.push_back(rank.peak_bytes);
   return figures;
 }
 
-Simulation simulate_order(const CostModel& costs, const Schedule& schedule) {
+Timeline simulate_order(const CostModel& costs, const Schedule& schedule) {
   return simulate(lower(schedule, {.sharding = !are_covered(costs)}), costs);
 }
 
@@ -213,10 +213,10 @@ SearchResult search(const SearchOptions& options) {
   SearchResult best = std::move(*found);
 
   // The last word is that of the prover, which lower() asks, and of the simulator.
-  const Simulation simulation = simulate_order(best.costs, best.schedule);
-  PENSTOCK_ASSERT(figures_of(simulation) == best.figures, "the search sees what simulate() sees");
+  const Timeline timeline = simulate_order(best.costs, best.schedule);
+  PENSTOCK_ASSERT(figures_of(timeline) == best.figures, "the search sees what simulate() sees");
   Duration work{};
-  for (const RankUsage& rank : simulation.ranks) work += rank.busy;
+  for (const RankUsage& rank : timeline.ranks) work += rank.busy;
   best.bound = {.span = bound.span,
                 .makespan = bound.makespan,
                 .span_bubble = bubble_of(work, options.num_ranks, bound.span),

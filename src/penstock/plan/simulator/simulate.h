@@ -1,79 +1,16 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/plan/simulator/cost_model.h"
+#include "penstock/plan/simulator/timeline.h"
 
 namespace penstock {
-
-// When an action of a program ran, counted from the start of the step.
-struct ActionTime {
-  Duration start{};
-  Duration end{};
-  // The action, of this rank or another, that `start` waited for last; absent for what starts at
-  // once. Following it from action to action leads back to the start of the step.
-  Position cause;
-};
-
-// Why a rank was idle. Every idle nanosecond has exactly one of these causes.
-enum class IdleCause {
-  WarmUp,     // before the rank's first backward: a value was not computed yet
-  CoolDown,   // after the rank's last forward: a value was not computed yet
-  Imbalance,  // in between: a value was not computed yet
-  Transfer,   // a value was computed but still on its way; parameters were still being gathered
-  EndOfStep,  // the rank was finished, others were not
-};
-constexpr int kNumIdleCauses = 5;
-std::string_view idle_cause_name(IdleCause cause);
-
-// What one rank did with its time and memory.
-struct RankUsage {
-  Duration busy{};
-  Duration first_start{};                       // of its first computing action
-  Duration last_end{};                          // of its last action
-  std::array<Duration, kNumIdleCauses> idle{};  // by IdleCause; with `busy` it adds up to makespan
-
-  // One activation is one microbatch on all stages of the rank, from F to B or W.
-  double peak_activations = 0;
-  std::int64_t peak_bytes = 0;
-
-  Duration span() const { return last_end - first_start; }
-  Duration idle_for(IdleCause cause) const { return idle[static_cast<std::size_t>(cause)]; }
-};
-
-struct Simulation {
-  std::vector<std::vector<ActionTime>> times;  // as Schedule::ranks of the program
-  std::vector<RankUsage> ranks;
-  Duration makespan{};
-  Duration longest_span{};  // of a single rank
-
-  // The share of the ranks' time that is not work: within the makespan, which is what a step with
-  // a barrier at its end pays, and within the longest span of a rank, which is what remains when
-  // every rank goes on to the next step as soon as it is done.
-  double makespan_bubble = 0;
-  double span_bubble = 0;
-};
 
 // Plays a lowered program: every rank takes its actions in order, each as soon as the rank is free
 // and its inputs are there. Linear in the number of actions.
 //
 // Throws ArgumentError if `program` is not lowered or the costs do not fit it. `program` must be
 // valid; a deadlock is reported as ScheduleError.
-Simulation simulate(const Schedule& program, const CostModel& costs);
-
-// The chain of actions that determines the makespan, first to last.
-std::vector<Position> critical_path(const Simulation& simulation);
-
-// Memory of a rank as it changes over time: `bytes` from `time` on.
-struct MemoryPoint {
-  Duration time{};
-  std::int64_t bytes = 0;
-};
-std::vector<MemoryPoint> memory_curve(const Schedule& program, const Simulation& simulation,
-                                      const CostModel& costs, int rank);
+Timeline simulate(const Schedule& program, const CostModel& costs);
 
 }  // namespace penstock

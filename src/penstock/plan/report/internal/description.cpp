@@ -76,10 +76,10 @@ std::string describe_costs(const CostModel& costs) {
   return text;
 }
 
-std::string describe_result(const Simulation& simulation) {
-  return fmt::format(
-      "makespan {} ms, bubble {} (makespan), {} (span)", milliseconds_text(simulation.makespan),
-      percent_text(simulation.makespan_bubble), percent_text(simulation.span_bubble));
+std::string describe_result(const Timeline& timeline) {
+  return fmt::format("makespan {} ms, bubble {} (makespan), {} (span)",
+                     milliseconds_text(timeline.makespan), percent_text(timeline.makespan_bubble),
+                     percent_text(timeline.span_bubble));
 }
 
 }  // namespace penstock

@@ -20,6 +20,6 @@ std::string describe_shape(const Schedule& program);
 std::string describe_costs(const CostModel& costs);
 
 // "makespan 39 ms, bubble 17.95 % (makespan), 17.95 % (span)"
-std::string describe_result(const Simulation& simulation);
+std::string describe_result(const Timeline& timeline);
 
 }  // namespace penstock

@@ -1,9 +1,9 @@
 // The table that compares the schedules, and the figures of each.
 
 const COMPARED = [
-  { label: 'Makespan, ms', key: 'makespan', value: (model) => model.simulation.makespan },
-  { label: 'Bubble (makespan)', key: 'makespan-bubble', value: (model) => model.simulation.makespanBubble },
-  { label: 'Bubble (span)', key: 'span-bubble', value: (model) => model.simulation.spanBubble },
+  { label: 'Makespan, ms', key: 'makespan', value: (model) => model.timeline.makespan },
+  { label: 'Bubble (makespan)', key: 'makespan-bubble', value: (model) => model.timeline.makespanBubble },
+  { label: 'Bubble (span)', key: 'span-bubble', value: (model) => model.timeline.spanBubble },
   { label: 'Peak activations, worst rank', key: 'peak-activations', value: (model) => model.peakActivations },
   { label: 'Peak memory, worst rank', key: 'peak-bytes', value: (model) => model.peakBytes },
 ];
@@ -20,7 +20,7 @@ function formatFigure(key, value, digits) {
 }
 
 function makeShares(model) {
-  const { ranks, makespan } = model.simulation;
+  const { ranks, makespan } = model.timeline;
   const bar = make('div', { className: 'bar', role: 'presentation' });
   const whole = Math.max(1, makespan * ranks.length);
   IDLE_CAUSE_NAMES.forEach((name, cause) => {
@@ -36,7 +36,7 @@ function makeShares(model) {
 
 function makeComparison(models) {
   const columns = comparedColumns(models);
-  const digits = msDigits(models.map((model) => model.simulation.makespan));
+  const digits = msDigits(models.map((model) => model.timeline.makespan));
   const heading = (text) => make('th', { scope: 'col' }, text);
   const head = make('tr', {}, heading('Schedule'), heading('Ranks'), heading('Stages'),
     heading('Microbatches'), ...columns.map((column) => heading(column.label)),
@@ -57,15 +57,15 @@ function makeComparison(models) {
 }
 
 function makeFigures(model) {
-  const { simulation } = model;
-  const work = simulation.ranks.reduce((sum, usage) => sum + usage.busy, 0);
+  const { timeline } = model;
+  const work = timeline.ranks.reduce((sum, usage) => sum + usage.busy, 0);
   const figure = (label, key, value, text) => make('div', {},
     make('dt', {}, label), make('dd', { 'data-figure': key, 'data-value': value }, text));
   const figures = [
-    figure('makespan', 'makespan', simulation.makespan, formatMs(simulation.makespan)),
-    figure('bubble (makespan)', 'makespan-bubble', simulation.makespanBubble, formatPercent(simulation.makespanBubble)),
-    figure('bubble (span)', 'span-bubble', simulation.spanBubble, formatPercent(simulation.spanBubble)),
-    figure('longest span of a rank', 'longest-span', simulation.longestSpan, formatMs(simulation.longestSpan)),
+    figure('makespan', 'makespan', timeline.makespan, formatMs(timeline.makespan)),
+    figure('bubble (makespan)', 'makespan-bubble', timeline.makespanBubble, formatPercent(timeline.makespanBubble)),
+    figure('bubble (span)', 'span-bubble', timeline.spanBubble, formatPercent(timeline.spanBubble)),
+    figure('longest span of a rank', 'longest-span', timeline.longestSpan, formatMs(timeline.longestSpan)),
     figure('peak activations, worst rank', 'peak-activations', model.peakActivations, formatCount(model.peakActivations)),
     figure('work of all ranks', 'work', work, formatMs(work)),
   ];

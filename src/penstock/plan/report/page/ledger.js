@@ -42,7 +42,7 @@ function makeLedgerHead(hasBytes) {
 
 // `scale` is the idle time that fills a bar.
 function makeLedger(model, scale) {
-  const { ranks, makespan } = model.simulation;
+  const { ranks, makespan } = model.timeline;
   const hasBytes = !model.countsActivations;
   const digits = msDigits([makespan, ...ranks.flatMap((usage) => [usage.busy, ...usage.idle])]);
   const rows = ranks.map((usage, rank) => make('tr', { 'data-rank': rank },

@@ -53,10 +53,10 @@ function peaks(program, costs, rank) {
 }
 
 // How the memory of a rank changes: `bytes[k]` from `time[k]` on.
-function memoryCurve(program, simulation, costs, rank) {
+function memoryCurve(program, timeline, costs, rank) {
   const meter = new MemoryMeter(program, costs, rank);
   const { computeSteps } = program.ranks[rank];
-  const times = simulation.times[rank];
+  const times = timeline.times[rank];
   const curve = {
     time: new Float64Array(2 * computeSteps.length + 1),
     bytes: new Float64Array(2 * computeSteps.length + 1),

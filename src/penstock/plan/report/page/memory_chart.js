@@ -52,7 +52,7 @@ class MemoryChart extends Picture {
       y = bottom - curve.bytes[index] * scale;
       context.lineTo(x, y);
     }
-    const end = Math.min(this.view.end, this.model.simulation.makespan);
+    const end = Math.min(this.view.end, this.model.timeline.makespan);
     context.lineTo(Math.max(x, this.xAt(end)), y);
     context.lineTo(Math.max(x, this.xAt(end)), bottom);
     context.fillStyle = this.colour('warm-up');
@@ -65,14 +65,14 @@ class MemoryChart extends Picture {
   }
 
   drawBeside() {
-    this.drawFigures('peak', (rank) => this.formatAmount(this.model.simulation.ranks[rank].peakBytes / this.model.memoryUnit(rank)));
+    this.drawFigures('peak', (rank) => this.formatAmount(this.model.timeline.ranks[rank].peakBytes / this.model.memoryUnit(rank)));
   }
 
   onPointerMove(event) {
     const rank = this.rankAt(event.offsetY);
     const time = this.timeAt(event.offsetX);
     const isInside = rank >= 0 && rank < this.numRanks && event.offsetX >= GUTTER && time >= 0
-      && time <= this.model.simulation.makespan;
+      && time <= this.model.timeline.makespan;
     if (!isInside) {
       tooltip.hide();
       return;

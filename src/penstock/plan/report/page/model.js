@@ -13,15 +13,15 @@ class Model {
 
   simulateWith(costs) {
     this.costs = costs;
-    this.simulation = simulate(this.program, costs);
+    this.timeline = simulate(this.program, costs);
     this.curves = [];
     this.transfers = [];
     this.pathSteps = null;
     this.path = null;
   }
 
-  get peakBytes() { return Math.max(...this.simulation.ranks.map((usage) => usage.peakBytes)); }
-  get peakActivations() { return Math.max(...this.simulation.ranks.map((usage) => usage.peakActivations)); }
+  get peakBytes() { return Math.max(...this.timeline.ranks.map((usage) => usage.peakBytes)); }
+  get peakActivations() { return Math.max(...this.timeline.ranks.map((usage) => usage.peakActivations)); }
 
   // What the memory of a rank is counted in: bytes, or, where the costs have no sizes, activations.
   // One activation is a microbatch on all stages of the rank.
@@ -30,15 +30,15 @@ class Model {
   }
 
   get peakMemory() {
-    return Math.max(...this.simulation.ranks.map((usage, rank) => usage.peakBytes / this.memoryUnit(rank)));
+    return Math.max(...this.timeline.ranks.map((usage, rank) => usage.peakBytes / this.memoryUnit(rank)));
   }
 
   memoryCurve(rank) {
-    this.curves[rank] ??= memoryCurve(this.program, this.simulation, this.costs, rank);
+    this.curves[rank] ??= memoryCurve(this.program, this.timeline, this.costs, rank);
     return this.curves[rank];
   }
 
-  wholePath() { return criticalPath(this.simulation); }
+  wholePath() { return criticalPath(this.timeline); }
 
   // The computing actions of the critical path, first to last.
   get pathCells() {
@@ -71,15 +71,15 @@ class Model {
 
   findTransfers(rank) {
     const actions = this.program.ranks[rank];
-    const times = this.simulation.times[rank];
+    const times = this.timeline.times[rank];
     const found = [];
     for (let step = 0; step < actions.length; ++step) {
       if (times.end[step] <= times.start[step]) continue;
       if (actions.kind[step] >= Kind.Unshard) {
         found.push({ start: times.start[step], end: times.end[step], colour: 'parameters' });
       } else if (isReceive(actions.kind[step])) {
-        const sent = this.simulation.times[times.causeRank[step]].end[times.causeStep[step]];
-        found.push({ start: sent, end: times.end[step], colour: 'transfer' });
+        const send = times.causeOf(step);
+        found.push({ start: this.timeline.times[send.rank].end[send.step], end: times.end[step], colour: 'transfer' });
       }
     }
     return found;
@@ -88,7 +88,7 @@ class Model {
   // The index, among the computing actions of `rank`, of the one that ends after `time`.
   indexAt(rank, time) {
     const steps = this.program.ranks[rank].computeSteps;
-    const { end } = this.simulation.times[rank];
+    const { end } = this.timeline.times[rank];
     let low = 0;
     let high = steps.length;
     while (low < high) {
@@ -116,30 +116,30 @@ class Model {
     if (rank < 0 || rank >= this.program.ranks.length) return null;
     const steps = this.program.ranks[rank].computeSteps;
     if (steps.length === 0) return null;
-    const times = this.simulation.times[fromRank];
+    const times = this.timeline.times[fromRank];
     const index = this.indexAt(rank, (times.start[step] + times.end[step]) / 2);
     return { rank, step: steps[Math.min(index, steps.length - 1)] };
   }
 
   // The computing action whose result the action waited for, or that came before it.
   waitedFor({ rank, step }) {
-    const source = sourceOfWait(this.program, this.simulation, rank, step);
+    const source = sourceOfWait(this.program, this.timeline, rank, step);
     const isThere = source && isCompute(this.program.ranks[source.rank].kind[source.step]);
     return isThere ? source : this.neighbour({ rank, step }, -1);
   }
 
   // Where the figures of this page differ from those that the program computed; empty if nowhere.
   disagreements() {
-    const { figures, simulation } = this;
+    const { figures, timeline } = this;
     const ours = {
-      makespan: simulation.makespan,
-      longest_span: simulation.longestSpan,
-      makespan_bubble: simulation.makespanBubble,
-      span_bubble: simulation.spanBubble,
-      busy: simulation.ranks.map((usage) => usage.busy),
-      idle: simulation.ranks.map((usage) => usage.idle),
-      peak_activations: simulation.ranks.map((usage) => usage.peakActivations),
-      peak_bytes: simulation.ranks.map((usage) => usage.peakBytes),
+      makespan: timeline.makespan,
+      longest_span: timeline.longestSpan,
+      makespan_bubble: timeline.makespanBubble,
+      span_bubble: timeline.spanBubble,
+      busy: timeline.ranks.map((usage) => usage.busy),
+      idle: timeline.ranks.map((usage) => usage.idle),
+      peak_activations: timeline.ranks.map((usage) => usage.peakActivations),
+      peak_bytes: timeline.ranks.map((usage) => usage.peakBytes),
     };
     return Object.keys(ours).filter((key) => JSON.stringify(ours[key]) !== JSON.stringify(figures[key]));
   }

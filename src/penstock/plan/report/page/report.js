@@ -4,7 +4,7 @@
 class ScheduleCard {
   constructor(model, view, settings) {
     this.model = model;
-    this.timeline = new Timeline(model, view, settings);
+    this.timeline = new TimelineChart(model, view, settings);
     this.input = new TimelineInput(this.timeline);
     this.memory = new MemoryChart(model, view, settings);
     this.figures = make('div');
@@ -63,16 +63,16 @@ class Report {
     }
     this.shownCosts = values;
     this.update();
-    announce(this.models.map((model) => `${model.name}: makespan ${formatMs(model.simulation.makespan)}, `
-      + `bubble ${formatPercent(model.simulation.makespanBubble)} (makespan), `
-      + `${formatPercent(model.simulation.spanBubble)} (span)`));
+    announce(this.models.map((model) => `${model.name}: makespan ${formatMs(model.timeline.makespan)}, `
+      + `bubble ${formatPercent(model.timeline.makespanBubble)} (makespan), `
+      + `${formatPercent(model.timeline.spanBubble)} (span)`));
   }
 
   update() {
-    const idle = this.models.flatMap((model) => model.simulation.ranks.map(idleSum));
+    const idle = this.models.flatMap((model) => model.timeline.ranks.map(idleSum));
     const idleScale = Math.max(1, ...idle);
     this.settings.peakMemory = Math.max(...this.models.map((model) => model.peakMemory));
-    this.view.setLimit(Math.max(...this.models.map((model) => model.simulation.makespan)));
+    this.view.setLimit(Math.max(...this.models.map((model) => model.timeline.makespan)));
     byId('comparison-table').replaceChildren(makeComparison(this.models));
     for (const card of this.cards) card.update(idleScale);
   }

@@ -1,215 +1,274 @@
-// The timeline of one schedule: how it is drawn. timeline_input.js has how it is operated.
-const STRIP = 4;  // height of the transfers and parameter actions under the cells
+// What follows from when the actions of a program ran: src/penstock/plan/simulator/timeline.cpp and
+// its internal/ files, in whole nanoseconds. A test compares every time and every cause.
 
-const KIND_COLOURS = { [Kind.F]: 'f', [Kind.B]: 'b', [Kind.I]: 'i', [Kind.W]: 'w' };
+const IdleCause = Object.freeze({ WarmUp: 0, CoolDown: 1, Imbalance: 2, Transfer: 3, EndOfStep: 4 });
+const IDLE_CAUSE_NAMES = ['warm-up', 'cool-down', 'imbalance', 'transfer', 'end of step'];
 
-// For a font size of 1: an estimate that holds for the usual sans-serif fonts.
-const labelWidth = (text) => text.length * 0.63 + (text.includes('W') ? 0.37 : 0);
-
-class Timeline extends Picture {
-  constructor(model, view, settings) {
-    const numRanks = model.program.ranks.length;
-    super(view, numRanks, Math.max(3, Math.min(34, Math.floor(680 / numRanks))));
-    this.model = model;
-    this.settings = settings;
-    this.selected = null;  // {rank, step}
-    this.hovered = null;
-    this.canvas.className = 'timeline';
+// When the actions of one rank ran, and why not earlier.
+class RankTimes {
+  constructor(length) {
+    this.start = new Float64Array(length);
+    this.end = new Float64Array(length);
+    this.causeRank = new Int32Array(length).fill(-1);
+    this.causeStep = new Int32Array(length).fill(-1);
+    this.waitComputing = new Float64Array(length);  // counts as `waitCause`
+    this.waitTransfer = new Float64Array(length);
+    this.waitCause = new Uint8Array(length);
   }
 
-  get hasStrip() {
-    return this.settings.showTransfers && this.lane >= 14 && this.model.hasTransferTimes();
-  }
-  get cellHeight() {
-    return this.lane - this.laneGap() - (this.hasStrip ? STRIP + 1 : 0);
+  setCause(step, { rank, step: causeStep }) {
+    this.causeRank[step] = rank;
+    this.causeStep[step] = causeStep;
   }
 
-  draw() {
-    this.hatch = this.makeHatch();
-    this.isDimmed = this.settings.showPath;
-    for (let rank = 0; rank < this.numRanks; ++rank) {
-      this.drawLane(rank);
-      if (this.hasStrip) this.drawStrip(rank);
-    }
-    if (this.settings.showPath) this.drawPath();
-    for (const marked of [this.hovered, this.selected]) if (marked) this.drawFrame(marked);
-  }
+  causeOf(step) { return { rank: this.causeRank[step], step: this.causeStep[step] }; }
+  waitOf(step) { return this.waitComputing[step] + this.waitTransfer[step]; }
+}
 
-  makeHatch() {
-    const tile = make('canvas', { width: 6, height: 6 });
-    const context = tile.getContext('2d');
-    context.fillStyle = this.colour('w');
-    context.fillRect(0, 0, 6, 6);
-    context.strokeStyle = this.colour('w-hatch');
-    context.lineWidth = 1.25;
-    context.beginPath();
-    for (const offset of [-6, 0, 6]) {
-      context.moveTo(offset - 1, 7);
-      context.lineTo(offset + 7, -1);
-    }
-    context.stroke();
-    return this.context.createPattern(tile, 'repeat');
+// The steps that make, send and receive values, by the stage and microbatch that needs them.
+class RouteGrid {
+  constructor(size) {
+    this.made = new Int32Array(size).fill(-1);
+    this.sent = new Int32Array(size).fill(-1);
+    this.received = new Int32Array(size).fill(-1);
   }
+}
 
-  drawLane(rank) {
-    const steps = this.model.program.ranks[rank].computeSteps;
-    const times = this.model.simulation.times[rank];
-    let lastPixel = -1;  // cells that share a pixel with the one before are left out
-    for (let index = this.firstVisible(rank); index < steps.length; ++index) {
-      const step = steps[index];
-      if (times.start[step] >= this.view.end) break;
-      const x = this.xAt(times.start[step]);
-      const end = this.xAt(times.end[step]);
-      if (end < lastPixel + 1) continue;
-      lastPixel = Math.floor(end);
-      this.drawCell(rank, step, x, end - x);
-    }
-  }
+const NOWHERE = Object.freeze({ rank: -1, step: -1 });
+const isActivation = (kind) => kind === Kind.F || kind === Kind.SendF || kind === Kind.ReceiveF;
 
-  // The index of the first computing action that ends after the start of the view.
-  firstVisible(rank) {
-    const steps = this.model.program.ranks[rank].computeSteps;
-    const { end } = this.model.simulation.times[rank];
-    let low = 0;
-    let high = steps.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (end[steps[middle]] <= this.view.start) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
-
-  // The parts of a container run together: they share the height of the lane.
-  drawCell(rank, step, x, width) {
-    const actions = this.model.program.ranks[rank];
-    const isPair = actions.kind[step] === Kind.Overlap;
-    const height = this.cellHeight / (isPair ? actions.parts.get(step).length : 1);
-    const gap = width > 4 ? 1 : 0;
-    let y = this.laneTop(rank);
-    this.context.globalAlpha = this.isDimmed && !this.model.isOnPath(rank, step) ? 0.3 : 1;
-    actions.forEachPart(step, (kind, stage, microbatch) => {
-      this.context.fillStyle = kind === Kind.W ? this.hatch : this.colour(KIND_COLOURS[kind]);
-      this.context.fillRect(x, y, Math.max(0.75, width - gap), height);
-      this.drawLabel(kind, stage, microbatch, x, y, width - gap, height);
-      y += height;
-    });
-    this.context.globalAlpha = 1;
-    if (!isPair || width < 6) return;
-    this.context.strokeStyle = this.colour('text');
-    this.context.lineWidth = 1;
-    this.context.strokeRect(x + 0.5, this.laneTop(rank) + 0.5, width - gap - 1, this.cellHeight - 1);
-  }
-
-  // On one line if it fits, else as stage and kind over the microbatch, else not at all.
-  drawLabel(kind, stage, microbatch, x, y, width, height) {
-    if (width < 10 || height < 9) return;
-    const { context } = this;
-    const whole = actionText(kind, stage, microbatch);
-    const head = `${stage}${KIND_TEXTS[kind]}`;
-    const tail = String(microbatch);
-    const fits = (text, size) => labelWidth(text) * size <= width - 2;
-    context.textAlign = 'center';
-    context.textBaseline = 'middle';
-    const centerX = x + width / 2;
-    const centerY = y + height / 2 + 0.5;
-    const lineSizes = [12, 11, 10, 9].filter((size) => size <= height - 1);
-    const size = lineSizes.find((candidate) => fits(whole, candidate));
-    if (size) {
-      this.setFont(size);
-      this.drawText(kind, whole, centerX, centerY);
-      return;
-    }
-    const half = [11, 10, 9, 8].find((candidate) => 2 * candidate <= height - 3
-      && fits(head, candidate) && fits(tail, candidate));
-    if (!half) return;
-    this.setFont(half);
-    this.drawText(kind, head, centerX, centerY - half * 0.55);
-    this.drawText(kind, tail, centerX, centerY + half * 0.55);
-  }
-
-  // Over a hatched cell, the text keeps the lines away from itself.
-  drawText(kind, text, x, y) {
-    const { context } = this;
-    if (kind === Kind.W) {
-      context.strokeStyle = this.colour('w');
-      context.lineWidth = 3;
-      context.strokeText(text, x, y);
-    }
-    context.fillStyle = kind === Kind.F ? '#ffffff' : '#14181d';
-    context.fillText(text, x, y);
-  }
-
-  // Values on their way to this rank, and gathers and reductions, under the cells.
-  drawStrip(rank) {
-    const y = this.laneTop(rank) + this.cellHeight + 1;
-    const draw = (start, end, colour) => {
-      if (end <= this.view.start || start >= this.view.end || end <= start) return;
-      this.context.fillStyle = this.colour(colour);
-      this.context.fillRect(this.xAt(start), y, Math.max(0.75, this.xAt(end) - this.xAt(start)), STRIP);
-    };
-    for (const transfer of this.model.transfersInto(rank)) draw(transfer.start, transfer.end, transfer.colour);
-  }
-
-  // Frames around the computing actions of the path, joined from each to the next.
-  drawPath() {
-    const { context, model } = this;
-    const cells = model.pathCells;
-    context.strokeStyle = this.colour('path');
-    context.lineWidth = 2;
-    context.beginPath();
-    let before = null;
-    for (const { rank, step } of cells) {
-      const times = model.simulation.times[rank];
-      if (times.start[step] > this.view.end) break;
-      const isVisible = times.end[step] >= this.view.start;
-      if (isVisible && before && before.rank !== rank) {
-        const end = model.simulation.times[before.rank].end[before.step];
-        context.moveTo(this.xAt(end), this.laneTop(before.rank) + this.cellHeight / 2);
-        context.lineTo(this.xAt(times.start[step]), this.laneTop(rank) + this.cellHeight / 2);
+// Where the values that cross ranks are made, sent and received.
+class Routes {
+  constructor(program) {
+    const size = program.numStages * program.numMicrobatches;
+    this.program = program;
+    this.activations = new RouteGrid(size);
+    this.gradients = new RouteGrid(size);
+    for (const actions of program.ranks) {
+      for (let step = 0; step < actions.length; ++step) {
+        actions.forEachPart(step, (kind, stage, microbatch) => this.add(kind, stage, microbatch, step));
       }
-      if (isVisible) this.addPathCell(rank, step);
-      before = { rank, step };
-    }
-    context.stroke();
-  }
-
-  // Narrow cells get no sides: together they would be one black block.
-  addPathCell(rank, step) {
-    const times = this.model.simulation.times[rank];
-    const x = this.xAt(times.start[step]);
-    const end = this.xAt(times.end[step]);
-    if (end - x >= 8) {
-      this.addFrame(rank, step, 1);
-      return;
-    }
-    for (const y of [this.laneTop(rank), this.laneTop(rank) + this.cellHeight]) {
-      this.context.moveTo(x, y);
-      this.context.lineTo(end, y);
     }
   }
 
-  addFrame(rank, step, inset) {
-    const times = this.model.simulation.times[rank];
-    const x = this.xAt(times.start[step]);
-    const width = Math.max(1, this.xAt(times.end[step]) - x);
-    this.context.rect(x + inset, this.laneTop(rank) + inset, Math.max(1, width - 2 * inset),
-      this.cellHeight - 2 * inset);
+  add(kind, stage, microbatch, step) {
+    const toStage = isReceive(kind) ? stage : stage + (isActivation(kind) ? 1 : -1);
+    if (microbatch < 0 || toStage < 0 || toStage >= this.program.numStages) return;
+    const grid = isActivation(kind) ? this.activations : this.gradients;
+    const index = toStage * this.program.numMicrobatches + microbatch;
+    if (kind === Kind.F || makesInputGradient(kind)) grid.made[index] = step;
+    else if (isSend(kind)) grid.sent[index] = step;
+    else if (isReceive(kind)) grid.received[index] = step;
   }
 
-  drawBeside() {
-    const { ranks, makespan } = this.model.simulation;
-    this.drawFigures('idle', (rank) => `${(idleSum(ranks[rank]) / Math.max(1, makespan) * 100).toFixed(1)} %`);
+  // The step of `rank` that receives what a computing action of it needs; -1 if there is none.
+  receiveFor(kind, stage, microbatch, rank) {
+    const { numStages, numMicrobatches, rankOfStage } = this.program;
+    const needsActivation = kind === Kind.F && stage > 0;
+    const needsGradient = makesInputGradient(kind) && stage + 1 < numStages;
+    if (!needsActivation && !needsGradient) return -1;
+    if (rankOfStage[stage + (needsActivation ? -1 : 1)] === rank) return -1;
+    const grid = needsActivation ? this.activations : this.gradients;
+    return grid.received[stage * numMicrobatches + microbatch];
   }
 
-  drawFrame({ rank, step }) {
-    const isSelected = this.selected && this.selected.rank === rank && this.selected.step === step;
-    for (const [colour, width] of [['card', 4], [isSelected ? 'accent' : 'text', 2]]) {
-      this.context.strokeStyle = this.colour(colour);
-      this.context.lineWidth = width;
-      this.context.beginPath();
-      this.addFrame(rank, step, 0);
-      this.context.stroke();
+  // The other end of a send or receive, and the action that made the value of a receive.
+  receiveOf(rank, step) { return this.find(rank, step, 'received'); }
+  sendOf(rank, step) { return this.find(rank, step, 'sent'); }
+  producerOf(rank, step) { return this.find(rank, step, 'made'); }
+
+  find(rank, step, what) {
+    const actions = this.program.ranks[rank];
+    const kind = actions.kind[step];
+    const stage = actions.stage[step];
+    const grid = isActivation(kind) ? this.activations : this.gradients;
+    const forward = isActivation(kind) === isSend(kind);
+    const otherStage = stage + (forward ? 1 : -1);
+    const toStage = isSend(kind) ? otherStage : stage;
+    const found = grid[what][toStage * this.program.numMicrobatches + actions.microbatch[step]];
+    return found < 0 ? NOWHERE : { rank: this.program.rankOfStage[otherStage], step: found };
+  }
+}
+
+// Sets the cause of every action, from when each of them started and ended.
+class CauseFinder {
+  constructor(program, routes, times) {
+    this.program = program;
+    this.routes = routes;
+    this.times = times;
+    this.gathers = new Int32Array(program.numStages).fill(-1);
+  }
+
+  find(rank) {
+    this.free = 0;             // the end of the last action that held the rank up
+    this.freeFrom = NOWHERE;   // that action
+    this.streamStep = -1;      // the last gather or reduction; they run beside the computation
+    const { kind, length } = this.program.ranks[rank];
+    for (let step = 0; step < length; ++step) {
+      if (isCompute(kind[step])) this.compute(rank, step);
+      else if (isSend(kind[step])) this.send(rank, step);
+      else if (isReceive(kind[step])) this.receive(rank, step);
+      else this.stream(rank, step);
     }
   }
+
+  holdRank(rank, step) {
+    this.free = this.times[rank].end[step];
+    this.freeFrom = { rank, step };
+  }
+
+  compute(rank, step) {
+    const times = this.times[rank];
+    let ready = this.free;
+    let latest = -1;
+    const take = (input) => {
+      if (input < 0 || times.end[input] <= ready) return;
+      ready = times.end[input];
+      latest = input;
+    };
+    this.program.ranks[rank].forEachPart(step, (kind, stage, microbatch) => {
+      take(this.routes.receiveFor(kind, stage, microbatch, rank));
+      take(this.gathers[stage]);
+    });
+    times.setCause(step, latest < 0 ? this.freeFrom : { rank, step: latest });
+    this.holdRank(rank, step);
+  }
+
+  send(rank, step) {
+    const times = this.times[rank];
+    const receive = this.routes.receiveOf(rank, step);
+    if (receive.rank < 0 || !this.isHeld({ rank, step }, receive)) times.setCause(step, this.freeFrom);
+    if (times.end[step] > times.start[step]) this.holdRank(rank, step);
+  }
+
+  receive(rank, step) {
+    const times = this.times[rank];
+    const send = this.routes.sendOf(rank, step);
+    const isSent = send.rank >= 0;
+    if (isSent && this.isHeld(send, { rank, step })) this.times[send.rank].setCause(send.step, this.freeFrom);
+    times.setCause(step, isSent && times.end[step] > times.start[step] ? send : this.freeFrom);
+  }
+
+  // Whether the send waited until its receive was posted.
+  isHeld(send, receive) {
+    const start = this.times[send.rank].start[send.step];
+    const end = this.times[send.rank].end[send.step];
+    const posted = this.times[receive.rank].start[receive.step];
+    return start < posted && posted <= end;
+  }
+
+  stream(rank, step) {
+    const times = this.times[rank];
+    const { kind, stage } = this.program.ranks[rank];
+    times.setCause(step, this.freeFrom);
+    if (kind[step] === Kind.Reshard) return;
+    if (this.streamStep >= 0 && times.end[this.streamStep] > this.free) {
+      times.setCause(step, { rank, step: this.streamStep });
+    }
+    if (kind[step] === Kind.Unshard) this.gathers[stage[step]] = step;
+    this.streamStep = step;
+  }
+}
+
+// Where a rank is in its step: what decides between warm-up, cool-down and imbalance.
+class Progress {
+  constructor(actions) {
+    this.hasBackwards = false;
+    this.hasComputed = false;
+    this.hasRunBackward = false;
+    this.forwardsLeft = 0;
+    for (const step of actions.computeSteps) {
+      actions.forEachPart(step, (kind) => {
+        if (kind === Kind.F) ++this.forwardsLeft;
+        if (makesInputGradient(kind)) this.hasBackwards = true;
+      });
+    }
+  }
+
+  get cause() {
+    if (!this.hasRunBackward && (this.hasBackwards || !this.hasComputed)) return IdleCause.WarmUp;
+    return this.forwardsLeft === 0 ? IdleCause.CoolDown : IdleCause.Imbalance;
+  }
+
+  pass(actions, step) {
+    this.hasComputed = true;
+    actions.forEachPart(step, (kind) => {
+      if (kind === Kind.F) --this.forwardsLeft;
+      if (makesInputGradient(kind)) this.hasRunBackward = true;
+    });
+  }
+}
+
+// What the computing action waited for between `free`, when its rank was, and its start.
+function explainCompute(program, routes, times, rank, step, free) {
+  const ours = times[rank];
+  const cause = ours.causeOf(step);
+  let computing = 0;
+  if (cause.rank >= 0 && isReceive(program.ranks[cause.rank].kind[cause.step])) {
+    const producer = routes.producerOf(cause.rank, cause.step);
+    const computed = times[producer.rank].end[producer.step];
+    computing = Math.min(Math.max(computed, free), ours.start[step]) - free;
+  }
+  ours.waitComputing[step] = computing;
+  ours.waitTransfer[step] = ours.start[step] - free - computing;
+}
+
+// Sets the waits of all actions of `rank`, and returns when the last one that held it up was over.
+function explainWaits(program, routes, times, rank) {
+  const actions = program.ranks[rank];
+  const ours = times[rank];
+  const progress = new Progress(actions);
+  let free = 0;
+  for (let step = 0; step < actions.length; ++step) {
+    if (isCompute(actions.kind[step])) {
+      ours.waitCause[step] = progress.cause;
+      if (ours.start[step] > free) explainCompute(program, routes, times, rank, step, free);
+      progress.pass(actions, step);
+      free = ours.end[step];
+    } else if (isSend(actions.kind[step]) && ours.end[step] > free) {
+      ours.waitCause[step] = IdleCause.Transfer;
+      ours.waitTransfer[step] = ours.end[step] - free;
+      free = ours.end[step];
+    }
+  }
+  return free;
+}
+
+// All but what needs the other ranks.
+function usageOf(program, routes, times, costs, rank) {
+  const actions = program.ranks[rank];
+  const ours = times[rank];
+  const free = explainWaits(program, routes, times, rank);
+  const usage = { busy: 0, firstStart: 0, lastEnd: 0, idle: IDLE_CAUSE_NAMES.map(() => 0) };
+  for (let step = 0; step < actions.length; ++step) {
+    usage.lastEnd = Math.max(usage.lastEnd, ours.end[step]);
+    usage.idle[ours.waitCause[step]] += ours.waitComputing[step];
+    usage.idle[IdleCause.Transfer] += ours.waitTransfer[step];
+    if (isCompute(actions.kind[step])) usage.busy += ours.end[step] - ours.start[step];
+  }
+  if (actions.computeSteps.length > 0) usage.firstStart = ours.start[actions.computeSteps[0]];
+  usage.idle[IdleCause.Transfer] += usage.lastEnd - free;
+  return Object.assign(usage, peaks(program, costs, rank));
+}
+
+// `times` has the RankTimes of every rank, with starts and ends.
+function makeTimeline(program, times, costs) {
+  const routes = new Routes(program);
+  const finder = new CauseFinder(program, routes, times);
+  program.ranks.forEach((_, rank) => finder.find(rank));
+  const ranks = program.ranks.map((_, rank) => usageOf(program, routes, times, costs, rank));
+  const makespan = Math.max(0, ...ranks.map((usage) => usage.lastEnd));
+  const longestSpan = Math.max(0, ...ranks.map((usage) => usage.lastEnd - usage.firstStart));
+  for (const usage of ranks) usage.idle[IdleCause.EndOfStep] += makespan - usage.lastEnd;
+  const share = ranks.reduce((sum, usage) => sum + usage.busy, 0) / ranks.length;
+  const bubble = (time) => (time > 0 ? 1 - share / time : 0);
+  return {
+    routes,
+    times,
+    ranks,
+    makespan,
+    longestSpan,
+    makespanBubble: bubble(makespan),
+    spanBubble: bubble(longestSpan),
+  };
 }

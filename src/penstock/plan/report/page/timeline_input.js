@@ -87,12 +87,12 @@ class TimelineInput {
     const rank = this.timeline.rankAt(event.offsetY);
     if (rank < 0 || rank >= this.timeline.numRanks || event.offsetX < GUTTER) return null;
     const time = this.timeline.timeAt(event.offsetX);
-    if (time < 0 || time > this.model.simulation.makespan) return null;
+    if (time < 0 || time > this.model.timeline.makespan) return null;
     const index = this.model.indexAt(rank, time);
     const steps = this.model.program.ranks[rank].computeSteps;
     if (index >= steps.length) return { rank, step: -1, isGap: true };
     const step = steps[index];
-    return { rank, step, isGap: time < this.model.simulation.times[rank].start[step] };
+    return { rank, step, isGap: time < this.model.timeline.times[rank].start[step] };
   }
 
   hover(event) {
@@ -114,7 +114,7 @@ class TimelineInput {
       tooltip.hide();
       return;
     }
-    const times = this.model.simulation.times[position.rank];
+    const times = this.model.timeline.times[position.rank];
     this.view.reveal(times.start[position.step], times.end[position.step]);
     const lines = explainAction(this.model, position.rank, position.step);
     announce(lines);
@@ -152,7 +152,7 @@ class TimelineInput {
   }
 
   zoom(factor, at) {
-    const times = this.model.simulation.times[at.rank];
+    const times = this.model.timeline.times[at.rank];
     this.view.zoom(factor, (times.start[at.step] + times.end[at.step]) / 2);
     announce([`showing ${formatMs(Math.round(this.view.start))} to ${formatMs(Math.round(this.view.end))}`]);
   }
