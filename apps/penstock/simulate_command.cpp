@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,6 +25,16 @@ struct SimulateOptions {
   std::string format = "text";
 };
 
+constexpr std::array kIdleCauses = {IdleCause::WarmUp,   IdleCause::CoolDown, IdleCause::Imbalance,
+                                    IdleCause::Transfer, IdleCause::Overhead, IdleCause::EndOfStep};
+static_assert(kIdleCauses.size() == kNumIdleCauses);
+
+// In the column of its cause.
+std::string cell(IdleCause cause, std::string_view text) {
+  constexpr std::size_t kWidth = 9;
+  return fmt::format(" {:>{}}", text, std::max(kWidth, idle_cause_name(cause).size()));
+}
+
 std::string as_text(const Program& program, const CostModel& costs, const Timeline& timeline) {
   std::string text = fmt::format("{}: {}; {}\n", program.name, describe(program), describe(costs));
   text += fmt::format(
@@ -29,20 +42,18 @@ std::string as_text(const Program& program, const CostModel& costs, const Timeli
       to_milliseconds(timeline.makespan), 100 * timeline.makespan_bubble);
   text += fmt::format("longest span  {:>12.6g} ms   bubble {:>6.2f} % of it (without one)\n\n",
                       to_milliseconds(timeline.longest_span), 100 * timeline.span_bubble);
-  text +=
-      "          busy      idle  because of                                                peak\n";
-  text +=
-      "rank        ms        ms   warm-up cool-down imbalance  transfer end of step  activations   "
-      "      bytes\n";
+  text += fmt::format("{:>14} {:>9}  because of\n", "busy", "idle");
+  text += fmt::format("rank {:>9} {:>9}", "ms", "ms");
+  for (const IdleCause cause : kIdleCauses) text += cell(cause, idle_cause_name(cause));
+  text += fmt::format("   {:>16} {:>11}\n", "peak activations", "peak bytes");
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankUsage& usage = timeline.ranks[rank];
     text += fmt::format("{:>4} {:>9.6g} {:>9.6g}", rank, to_milliseconds(usage.busy),
                         to_milliseconds(timeline.makespan - usage.busy));
-    for (const IdleCause cause : {IdleCause::WarmUp, IdleCause::CoolDown, IdleCause::Imbalance,
-                                  IdleCause::Transfer, IdleCause::EndOfStep}) {
-      text += fmt::format(" {:>9.6g}", to_milliseconds(usage.idle_for(cause)));
+    for (const IdleCause cause : kIdleCauses) {
+      text += cell(cause, fmt::format("{:.6g}", to_milliseconds(usage.idle_for(cause))));
     }
-    text += fmt::format("   {:>12.6g} {:>13}\n", usage.peak_activations, usage.peak_bytes);
+    text += fmt::format("   {:>16.6g} {:>11}\n", usage.peak_activations, usage.peak_bytes);
   }
   return text;
 }
@@ -82,6 +93,7 @@ std::string as_json(const Program& program, const Timeline& timeline) {
          {"cool_down", to_milliseconds(usage.idle_for(IdleCause::CoolDown))},
          {"imbalance", to_milliseconds(usage.idle_for(IdleCause::Imbalance))},
          {"transfer", to_milliseconds(usage.idle_for(IdleCause::Transfer))},
+         {"overhead", to_milliseconds(usage.idle_for(IdleCause::Overhead))},
          {"end_of_step", to_milliseconds(usage.idle_for(IdleCause::EndOfStep))}});
   }
   json["critical_path"] = path_as_json(program, timeline);

@@ -19,6 +19,7 @@ Ledger sum(std::span<const Wait> waits) {
   for (const Wait& wait : waits) {
     ledger[static_cast<std::size_t>(wait.cause)] += wait.computing;
     ledger[static_cast<std::size_t>(IdleCause::Transfer)] += wait.transfer;
+    ledger[static_cast<std::size_t>(IdleCause::Overhead)] += wait.overhead;
   }
   return ledger;
 }

@@ -104,5 +104,41 @@ RC_GTEST_PROP(SimulateProperties, WaitingForReceivesNeverMakesAStepShorter, ()) 
   RC_ASSERT(simulate(program, model).makespan >= buffered);
 }
 
+// The times of a run as ranks with clocks of their own might have read them.
+std::vector<std::vector<ActionTime>> with_noise(std::vector<std::vector<ActionTime>> times) {
+  for (std::vector<ActionTime>& rank : times) {
+    const Duration skew(*rc::gen::inRange(-300, 300));
+    for (ActionTime& time : rank) {
+      time.start += skew + Duration(*rc::gen::inRange(-50, 50));
+      time.end += skew + Duration(*rc::gen::inRange(-50, 200));
+      time.cause = {};
+    }
+  }
+  return times;
+}
+
+RC_GTEST_PROP(TimelineProperties, NoisyTimesAddUpToTheNanosecond, ()) {
+  const Schedule program = any_program();
+  const CostModel costs = any_costs(extent_of(program).num_stages);
+  const Timeline timeline =
+      make_timeline(program, with_noise(simulate(program, costs).times), costs);
+  for (const RankUsage& rank : timeline.ranks) {
+    for (const Duration idle : rank.idle) RC_ASSERT(idle >= Duration::zero());
+    const Duration total = std::accumulate(rank.idle.begin(), rank.idle.end(), rank.busy);
+    RC_ASSERT(total == timeline.makespan);
+  }
+  const std::vector<Position> path = critical_path(timeline);
+  RC_ASSERT(timeline.at(path.back()).end == timeline.makespan);
+  RC_ASSERT(path.size() <= num_actions(program));
+}
+
+RC_GTEST_PROP(TimelineProperties, ASimulationHasNoOverhead, ()) {
+  const Schedule program = any_program();
+  const Timeline timeline = simulate(program, any_costs(extent_of(program).num_stages));
+  for (const RankUsage& rank : timeline.ranks) {
+    RC_ASSERT(rank.idle_for(IdleCause::Overhead) == Duration::zero());
+  }
+}
+
 }  // namespace
 }  // namespace penstock

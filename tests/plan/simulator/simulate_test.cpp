@@ -208,5 +208,73 @@ TEST(Simulate, RefusesCostsThatDoNotFit) {
   }
 }
 
+using Times = std::vector<std::vector<ActionTime>>;
+
+ActionTime ran(long start, long end) {
+  return {.start = Duration{start}, .end = Duration{end}};
+}
+
+// Clock readings of one_microbatch_on_two_ranks().
+Times measured_times() {
+  return {
+      {ran(3, 20), ran(22, 25), ran(26, 95), ran(100, 150), ran(151, 160)},  // F SEND RECV B REDUCE
+      {ran(1, 30), ran(34, 50), ran(50, 80), ran(85, 90), ran(92, 99)},      // RECV F B SEND REDUCE
+  };
+}
+
+TEST(MakeTimeline, ExplainsTheGapsOfAMeasuredRun) {
+  const Timeline timeline = make_timeline(one_microbatch_on_two_ranks(), measured_times(), costs());
+  const RankUsage& first = timeline.ranks[0];
+  EXPECT_EQ(first.busy, Duration{17 + 50});
+  EXPECT_EQ(first.idle_for(IdleCause::WarmUp), Duration{80 - 25});        // until 1B0 ends
+  EXPECT_EQ(first.idle_for(IdleCause::Transfer), Duration{3 + 15 + 10});  // send, value, reduce
+  EXPECT_EQ(first.idle_for(IdleCause::Overhead), Duration{3 + 2 + 5});    // until F, SEND, B
+  EXPECT_EQ(first.idle_for(IdleCause::EndOfStep), Duration{0});
+  const RankUsage& second = timeline.ranks[1];
+  EXPECT_EQ(second.busy, Duration{16 + 30});
+  EXPECT_EQ(second.idle_for(IdleCause::WarmUp), Duration{20});            // until 0F0 ends
+  EXPECT_EQ(second.idle_for(IdleCause::Transfer), Duration{10 + 5 + 9});  // value, send, reduce
+  EXPECT_EQ(second.idle_for(IdleCause::Overhead), Duration{4 + 5});       // until F, SEND
+  EXPECT_EQ(second.idle_for(IdleCause::EndOfStep), Duration{160 - 99});
+}
+
+TEST(MakeTimeline, FindsTheCriticalPathOfAMeasuredRun) {
+  const Schedule program = one_microbatch_on_two_ranks();
+  EXPECT_THAT(path(program, make_timeline(program, measured_times(), costs())),
+              ElementsAre("0F0", "0SEND_F0", "1RECV_F0", "1F0", "1B0", "1SEND_B0", "0RECV_B0",
+                          "0B0", "0REDUCE_GRAD"));
+}
+
+TEST(MakeTimeline, PutsReadingsOfDifferentClocksInOrder) {
+  const Schedule program = one_microbatch_on_two_ranks();
+  Times times = measured_times();
+  times[0][0] = ran(-2, 24);   // before the step, and into its own send
+  times[1][0] = ran(1, 19);    // arrives before it is sent
+  times[0][2] = ran(26, 120);  // arrives after it is used
+  const Timeline timeline = make_timeline(program, times, costs());
+  EXPECT_THAT(story(program, timeline, 0),
+              ElementsAre("0F0 0..24", "0SEND_F0 24..25", "0RECV_B0 26..120", "0B0 100..150",
+                          "0REDUCE_GRAD 151..160"));
+  EXPECT_EQ(timeline.ranks[0].idle_for(IdleCause::Transfer), Duration{1 + 20 + 10});
+  EXPECT_EQ(timeline.ranks[1].idle_for(IdleCause::WarmUp), Duration{19});
+  EXPECT_EQ(timeline.ranks[1].idle_for(IdleCause::Overhead), Duration{15 + 5});
+}
+
+TEST(MakeTimeline, RefusesTimesOfAnotherProgram) {
+  const Schedule program = one_microbatch_on_two_ranks();
+  const auto message_for = [&](const Times& times) -> std::string {
+    try {
+      make_timeline(program, times, costs());
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message_for({{}}), "there are times for 1 ranks, but the schedule has 2");
+  Times times = measured_times();
+  times[1].pop_back();
+  EXPECT_EQ(message_for(times), "rank 1: there are times for 4 actions, but it has 5");
+}
+
 }  // namespace
 }  // namespace penstock

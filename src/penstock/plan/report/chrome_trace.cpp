@@ -218,6 +218,7 @@ class TraceWriter {
     std::vector<std::string_view> causes;
     if (wait.computing > Duration::zero()) causes.push_back(idle_cause_name(wait.cause));
     if (wait.transfer > Duration::zero()) causes.push_back(idle_cause_name(IdleCause::Transfer));
+    if (wait.overhead > Duration::zero()) causes.push_back(idle_cause_name(IdleCause::Overhead));
     add(R"(, "wait_cause": "{}")", fmt::join(causes, ", "));
   }
 

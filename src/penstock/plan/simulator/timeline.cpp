@@ -44,45 +44,61 @@ struct Progress {
   }
 };
 
-// What a computing action waited for between `free`, when its rank was, and its start.
+// Until when a rank was held up: by its computation and its sends, and by its gathers and
+// reductions, which may run beside.
+struct Held {
+  Duration free{};
+  Duration streams{};
+};
+
+// What a computing action waited for between the time when its rank was free, and its start.
 Wait explain_compute(const Schedule& program, const Routes& routes, const Timeline& timeline,
-                     const ActionTime& time, Duration free) {
-  Wait wait{.transfer = time.start - free, .source = time.cause};
-  if (!time.cause.exists()) return wait;
-  const Action& cause = action_at(program, time.cause);
-  if (is_receive(cause.kind)) {
-    wait.source = routes.producer_of(cause);
-    const Duration computed = timeline.at(wait.source).end;
-    wait.computing = std::clamp(computed, free, time.start) - free;
-    wait.transfer -= wait.computing;
+                     const ActionTime& time, const Held& held) {
+  Wait wait;
+  Duration ready = held.free;
+  if (time.cause.exists() && timeline.at(time.cause).end > held.free) {
+    ready = std::min(timeline.at(time.cause).end, time.start);
+    wait.source = time.cause;
+    const Action& cause = action_at(program, time.cause);
+    if (is_receive(cause.kind)) {
+      wait.source = routes.producer_of(cause);
+      const Duration computed = timeline.at(wait.source).end;
+      wait.computing = std::clamp(computed, held.free, ready) - held.free;
+    }
   }
+  ready = std::clamp(held.streams, ready, time.start);
+  wait.transfer = ready - held.free - wait.computing;
+  wait.overhead = time.start - ready;
   return wait;
 }
 
-// Calls visit(step, wait) for each action of `rank`, and returns when the last one of them that
-// held up the rank was over.
+// Calls visit(step, wait) for each action of `rank`, and returns until when they held it up.
 template <typename Visit>
-Duration for_each_wait(const Schedule& program, const Routes& routes, const Timeline& timeline,
-                       int rank, const Visit& visit) {
+Held for_each_wait(const Schedule& program, const Routes& routes, const Timeline& timeline,
+                   int rank, const Visit& visit) {
   const std::vector<Action>& actions = program.actions_of(rank);
   const std::vector<ActionTime>& times = timeline.times[static_cast<std::size_t>(rank)];
   Progress progress(actions);
-  Duration free{};
+  Held held;
   for (std::size_t step = 0; step < actions.size(); ++step) {
+    const Action& action = actions[step];
     const ActionTime& time = times[step];
     Wait wait;
-    if (is_compute(actions[step].kind)) {
-      if (time.start > free) wait = explain_compute(program, routes, timeline, time, free);
+    if (is_compute(action.kind)) {
+      if (time.start > held.free) wait = explain_compute(program, routes, timeline, time, held);
       wait.cause = progress.cause();
-      progress.pass(actions[step]);
-      free = time.end;
-    } else if (is_send(actions[step].kind) && time.end > free) {
-      wait = {.transfer = time.end - free, .cause = IdleCause::Transfer, .source = time.cause};
-      free = time.end;
+      progress.pass(action);
+      held.free = time.end;
+    } else if (is_send(action.kind)) {
+      wait = {.transfer = time.end - time.start, .overhead = time.start - held.free};
+      if (wait.transfer > Duration::zero()) wait.source = time.cause;
+      held.free = time.end;
+    } else if (action.kind == ActionKind::Unshard || action.kind == ActionKind::ReduceGrad) {
+      held.streams = std::max(held.streams, time.end);
     }
     visit(step, wait);
   }
-  return free;
+  return held;
 }
 
 void add_idle(RankUsage& usage, IdleCause cause, Duration time) {
@@ -101,14 +117,17 @@ RankUsage usage_of(const Schedule& program, const Routes& routes, const Timeline
     usage.last_end = std::max(usage.last_end, times[step].end);
     add_idle(usage, wait.cause, wait.computing);
     add_idle(usage, IdleCause::Transfer, wait.transfer);
+    add_idle(usage, IdleCause::Overhead, wait.overhead);
     if (!is_compute(actions[step].kind)) return;
     usage.busy += times[step].end - times[step].start;
     if (!std::exchange(has_computed, true)) usage.first_start = times[step].start;
     meter.begin(actions[step]);
     meter.end(actions[step]);
   };
-  const Duration free = for_each_wait(program, routes, timeline, rank, add);
-  add_idle(usage, IdleCause::Transfer, usage.last_end - free);
+  const Held held = for_each_wait(program, routes, timeline, rank, add);
+  const Duration reduced = std::clamp(held.streams, held.free, usage.last_end);
+  add_idle(usage, IdleCause::Transfer, reduced - held.free);
+  add_idle(usage, IdleCause::Overhead, usage.last_end - reduced);
   usage.peak_activations = meter.peak_activations();
   usage.peak_bytes = meter.peak_bytes();
   return usage;
@@ -145,6 +164,21 @@ void require_times(const Schedule& program, const std::vector<std::vector<Action
   }
 }
 
+// Makes every action end after it starts, and computing actions and sends start after each other.
+void put_in_order(const Schedule& program, std::vector<std::vector<ActionTime>>& times) {
+  for (std::size_t rank = 0; rank < times.size(); ++rank) {
+    Duration free{};
+    for (std::size_t step = 0; step < times[rank].size(); ++step) {
+      ActionTime& time = times[rank][step];
+      const ActionKind kind = program.ranks[rank][step].kind;
+      const bool holds_rank = is_compute(kind) || is_send(kind);
+      time.start = std::max(time.start, holds_rank ? free : Duration::zero());
+      time.end = std::max(time.end, time.start);
+      if (holds_rank) free = time.end;
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view idle_cause_name(IdleCause cause) {
@@ -157,6 +191,8 @@ std::string_view idle_cause_name(IdleCause cause) {
       return "imbalance";
     case IdleCause::Transfer:
       return "transfer";
+    case IdleCause::Overhead:
+      return "overhead";
     case IdleCause::EndOfStep:
       return "end of step";
   }
@@ -171,6 +207,7 @@ Timeline make_timeline(const Schedule& program, std::vector<std::vector<ActionTi
   const Routes routes(program, extent);
   Timeline timeline;
   timeline.times = std::move(times);
+  put_in_order(program, timeline.times);
   find_causes(program, routes, timeline.times);
   for (int rank = 0; rank < program.num_ranks(); ++rank) {
     timeline.ranks.push_back(usage_of(program, routes, timeline, costs, rank));

@@ -29,10 +29,11 @@ enum class IdleCause {
   WarmUp,     // before the rank's first backward: a value was not computed yet
   CoolDown,   // after the rank's last forward: a value was not computed yet
   Imbalance,  // in between: a value was not computed yet
-  Transfer,   // a value was computed but still on its way; parameters were still being gathered
+  Transfer,   // a value was on its way, or being sent; parameters were still being gathered
+  Overhead,   // nothing was waited for: the runtime's own time; none in a simulation
   EndOfStep,  // the rank was finished, others were not
 };
-constexpr int kNumIdleCauses = 5;
+constexpr int kNumIdleCauses = 6;
 std::string_view idle_cause_name(IdleCause cause);
 
 // What one rank did with its time and memory.
@@ -71,6 +72,10 @@ struct Timeline {
 // The timeline of a lowered, valid program whose actions ran at `times`. The sizes in `costs` give
 // the memory; its times do not matter. Linear in the number of actions.
 //
+// `times` may be clock readings, and the clocks of two ranks may differ a little. Where an action
+// starts before the step or before its rank is free, it is moved up to there; a value that seems to
+// arrive before it was computed, or after it was used, counts as if it had arrived just then.
+//
 // Throws ArgumentError if `times` or `costs` do not fit `program`.
 Timeline make_timeline(const Schedule& program, std::vector<std::vector<ActionTime>> times,
                        const CostModel& costs);
@@ -78,11 +83,12 @@ Timeline make_timeline(const Schedule& program, std::vector<std::vector<ActionTi
 // Why an action did not start, or a send did not end, when its rank was free for it.
 struct Wait {
   Duration computing{};  // the value was not computed yet; counts as `cause`
-  Duration transfer{};   // IdleCause::Transfer
+  Duration transfer{};   // it was on its way, or the send took this long
+  Duration overhead{};   // nothing was waited for
   IdleCause cause = IdleCause::Imbalance;
   Position source = {};  // the action that made the value, or the one that stood in the way
 
-  Duration time() const { return computing + transfer; }
+  Duration time() const { return computing + transfer + overhead; }
 };
 
 // Splits the idle time of a timeline action by action: calls `visit` for each rank in turn, with

@@ -46,10 +46,12 @@ function describeWait(program, timeline, rank, step) {
     const before = times.causeOf(step);
     return before.rank < 0 ? 'did not wait; started at once' : `did not wait; followed ${program.text(before)}`;
   }
-  const source = sourceOfWait(program, timeline, rank, step);
+  const isForNothing = times.waitOverhead[step] === wait;
+  const source = isForNothing ? null : sourceOfWait(program, timeline, rank, step);
   const causes = [
     [IDLE_CAUSE_NAMES[times.waitCause[step]], times.waitComputing[step]],
     [IDLE_CAUSE_NAMES[IdleCause.Transfer], times.waitTransfer[step]],
+    [IDLE_CAUSE_NAMES[IdleCause.Overhead], times.waitOverhead[step]],
   ].filter(([, time]) => time > 0).map(([name, time]) => `${name} ${formatMs(time)}`);
   const from = source ? ` for ${program.text(source)} on rank ${source.rank}` : '';
   return `waited ${formatMs(wait)}${from} (${causes.join(', ')})`;
@@ -83,7 +85,7 @@ function explainGap(model, rank, step) {
   if (step < 0) {
     const { lastEnd } = timeline.ranks[rank];
     const lines = [`idle ${formatMs(timeline.makespan - begin)}`];
-    if (lastEnd > begin) lines.push(`the gradients of rank ${rank} are reduced until ${formatMs(lastEnd)}`);
+    if (lastEnd > begin) lines.push(`rank ${rank} sends values or reduces gradients until ${formatMs(lastEnd)}`);
     if (timeline.makespan > lastEnd) lines.push(`rank ${rank} is finished at ${formatMs(lastEnd)}, others are not`);
     return lines;
   }

@@ -1,10 +1,11 @@
 // The ledger: where the time of every rank went.
-const CAUSE_FILLS = ['warm-up', 'cool-down', 'imbalance', 'in-transfer', 'end-of-step'];
+const CAUSE_FILLS = ['warm-up', 'cool-down', 'imbalance', 'in-transfer', 'overhead', 'end-of-step'];
 const CAUSE_MEANINGS = [
   'before the rank\u2019s first backward: a value was not computed yet',
   'after the rank\u2019s last forward: a value was not computed yet',
   'in between: a value was not computed yet',
-  'a value was computed but still on its way, or parameters were',
+  'a value was computed but still on its way, or being sent, or parameters were',
+  'nothing was waited for: the runtime\u2019s own time; none in a simulation',
   'the rank was finished, others were not',
 ];
 

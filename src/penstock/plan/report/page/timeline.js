@@ -1,8 +1,8 @@
 // What follows from when the actions of a program ran: src/penstock/plan/simulator/timeline.cpp and
 // its internal/ files, in whole nanoseconds. A test compares every time and every cause.
 
-const IdleCause = Object.freeze({ WarmUp: 0, CoolDown: 1, Imbalance: 2, Transfer: 3, EndOfStep: 4 });
-const IDLE_CAUSE_NAMES = ['warm-up', 'cool-down', 'imbalance', 'transfer', 'end of step'];
+const IdleCause = Object.freeze({ WarmUp: 0, CoolDown: 1, Imbalance: 2, Transfer: 3, Overhead: 4, EndOfStep: 5 });
+const IDLE_CAUSE_NAMES = ['warm-up', 'cool-down', 'imbalance', 'transfer', 'overhead', 'end of step'];
 
 // When the actions of one rank ran, and why not earlier.
 class RankTimes {
@@ -13,6 +13,7 @@ class RankTimes {
     this.causeStep = new Int32Array(length).fill(-1);
     this.waitComputing = new Float64Array(length);  // counts as `waitCause`
     this.waitTransfer = new Float64Array(length);
+    this.waitOverhead = new Float64Array(length);
     this.waitCause = new Uint8Array(length);
   }
 
@@ -22,7 +23,7 @@ class RankTimes {
   }
 
   causeOf(step) { return { rank: this.causeRank[step], step: this.causeStep[step] }; }
-  waitOf(step) { return this.waitComputing[step] + this.waitTransfer[step]; }
+  waitOf(step) { return this.waitComputing[step] + this.waitTransfer[step] + this.waitOverhead[step]; }
 }
 
 // The steps that make, send and receive values, by the stage and microbatch that needs them.
@@ -199,59 +200,74 @@ class Progress {
   }
 }
 
-// What the computing action waited for between `free`, when its rank was, and its start.
-function explainCompute(program, routes, times, rank, step, free) {
+const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+// What the computing action waited for between the time when its rank was free, and its start.
+function explainCompute(program, routes, times, rank, step, held) {
   const ours = times[rank];
   const cause = ours.causeOf(step);
+  const causeEnd = cause.rank < 0 ? 0 : times[cause.rank].end[cause.step];
+  let ready = held.free;
   let computing = 0;
-  if (cause.rank >= 0 && isReceive(program.ranks[cause.rank].kind[cause.step])) {
-    const producer = routes.producerOf(cause.rank, cause.step);
-    const computed = times[producer.rank].end[producer.step];
-    computing = Math.min(Math.max(computed, free), ours.start[step]) - free;
+  if (causeEnd > held.free) {
+    ready = Math.min(causeEnd, ours.start[step]);
+    if (isReceive(program.ranks[cause.rank].kind[cause.step])) {
+      const producer = routes.producerOf(cause.rank, cause.step);
+      computing = clamp(times[producer.rank].end[producer.step], held.free, ready) - held.free;
+    }
   }
+  ready = clamp(held.streams, ready, ours.start[step]);
   ours.waitComputing[step] = computing;
-  ours.waitTransfer[step] = ours.start[step] - free - computing;
+  ours.waitTransfer[step] = ready - held.free - computing;
+  ours.waitOverhead[step] = ours.start[step] - ready;
 }
 
-// Sets the waits of all actions of `rank`, and returns when the last one that held it up was over.
+// Sets the waits of all actions of `rank`. Returns until when it was held up: by its computation and
+// its sends, and by its gathers and reductions, which may run beside.
 function explainWaits(program, routes, times, rank) {
   const actions = program.ranks[rank];
   const ours = times[rank];
   const progress = new Progress(actions);
-  let free = 0;
+  const held = { free: 0, streams: 0 };
   for (let step = 0; step < actions.length; ++step) {
-    if (isCompute(actions.kind[step])) {
+    const kind = actions.kind[step];
+    if (isCompute(kind)) {
       ours.waitCause[step] = progress.cause;
-      if (ours.start[step] > free) explainCompute(program, routes, times, rank, step, free);
+      if (ours.start[step] > held.free) explainCompute(program, routes, times, rank, step, held);
       progress.pass(actions, step);
-      free = ours.end[step];
-    } else if (isSend(actions.kind[step]) && ours.end[step] > free) {
-      ours.waitCause[step] = IdleCause.Transfer;
-      ours.waitTransfer[step] = ours.end[step] - free;
-      free = ours.end[step];
+      held.free = ours.end[step];
+    } else if (isSend(kind)) {
+      ours.waitTransfer[step] = ours.end[step] - ours.start[step];
+      ours.waitOverhead[step] = ours.start[step] - held.free;
+      held.free = ours.end[step];
+    } else if (kind === Kind.Unshard || kind === Kind.ReduceGrad) {
+      held.streams = Math.max(held.streams, ours.end[step]);
     }
   }
-  return free;
+  return held;
 }
 
 // All but what needs the other ranks.
 function usageOf(program, routes, times, costs, rank) {
   const actions = program.ranks[rank];
   const ours = times[rank];
-  const free = explainWaits(program, routes, times, rank);
+  const held = explainWaits(program, routes, times, rank);
   const usage = { busy: 0, firstStart: 0, lastEnd: 0, idle: IDLE_CAUSE_NAMES.map(() => 0) };
   for (let step = 0; step < actions.length; ++step) {
     usage.lastEnd = Math.max(usage.lastEnd, ours.end[step]);
     usage.idle[ours.waitCause[step]] += ours.waitComputing[step];
     usage.idle[IdleCause.Transfer] += ours.waitTransfer[step];
+    usage.idle[IdleCause.Overhead] += ours.waitOverhead[step];
     if (isCompute(actions.kind[step])) usage.busy += ours.end[step] - ours.start[step];
   }
   if (actions.computeSteps.length > 0) usage.firstStart = ours.start[actions.computeSteps[0]];
-  usage.idle[IdleCause.Transfer] += usage.lastEnd - free;
+  const reduced = clamp(held.streams, held.free, usage.lastEnd);
+  usage.idle[IdleCause.Transfer] += reduced - held.free;
+  usage.idle[IdleCause.Overhead] += usage.lastEnd - reduced;
   return Object.assign(usage, peaks(program, costs, rank));
 }
 
-// `times` has the RankTimes of every rank, with starts and ends.
+// `times` has the RankTimes of every rank, with starts and ends; measured ones are in order already.
 function makeTimeline(program, times, costs) {
   const routes = new Routes(program);
   const finder = new CauseFinder(program, routes, times);
