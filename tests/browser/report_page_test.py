@@ -160,6 +160,25 @@ class ReportPageTest(unittest.TestCase):
         self.assertEqual(found["memory"], schedule["memory"])
         self.assertEqual(found["path"], schedule["path"])
 
+    def test_measured_runs_are_shown_until_costs_change(self):
+        page, expected_path = folder / "measured.html", folder / "measured.json"
+        run(options.sample_page, page, expected_path)
+        self.open(page)
+        card = browser.evaluate("penstockReport.models.findIndex((model) => model.measuredTimes !== undefined)")
+        origin = f".schedule:nth-of-type({card + 1}) .origin"
+        self.assertTrue(text_of(origin).endswith("; measured"))
+        measured = figure("makespan", card)
+        overhead = browser.evaluate(
+            f"document.querySelectorAll('.schedule')[{card}].querySelectorAll('.ledger tfoot [data-ns]')[4].dataset.ns")
+        self.assertGreater(int(overhead), 0)
+        self.set_cost("hop", 0.5)
+        self.assertTrue(text_of(origin).endswith("simulated with the costs above"))
+        self.assertNotEqual(figure("makespan", card), measured)
+        browser.evaluate("document.getElementById('cost-reset').click()")
+        browser.wait_for("penstockReport.shownCosts.hop === penstockReport.given.hop")
+        self.assertTrue(text_of(origin).endswith("; measured"))
+        self.assertEqual(figure("makespan", card), measured)
+
     def test_hovering_explains_an_action(self):
         self.open(write_report("hover.html", "gpipe", "--ranks", 4, "--microbatches", 4, "--hop", 0.5))
         browser.mouse("mouseMoved", **point_of(2, "2F0"))

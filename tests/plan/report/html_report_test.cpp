@@ -56,6 +56,29 @@ TEST(HtmlReport, EmbedsProgramsCostsAndFigures) {
   }
 }
 
+TEST(HtmlReport, EmbedsTheTimesOfAMeasuredRun) {
+  const ReportEntry simulated = small_entry();
+  const std::vector<ReportEntry> entries = {
+      simulated, testing::make_measured_sample("run", simulated.program, simulated.costs)};
+  const nlohmann::json data = data_of(write_html_report(entries));
+  EXPECT_FALSE(data.at("entries").at(0).contains("measured_times"));
+  const nlohmann::json& times = data.at("entries").at(1).at("measured_times");
+  for (std::size_t rank = 0; rank < times.size(); ++rank) {
+    const std::vector<ActionTime>& expected = entries[1].timeline.times[rank];
+    ASSERT_EQ(times[rank].size(), 2 * expected.size());
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      EXPECT_EQ(times[rank][2 * step], expected[step].start.count());
+      EXPECT_EQ(times[rank][2 * step + 1], expected[step].end.count());
+    }
+  }
+}
+
+TEST(HtmlReport, RefusesTheTimelineOfAnotherProgram) {
+  const ReportEntry one = small_entry("1F1B");
+  const ReportEntry other = small_entry("ZBVZeroBubble");
+  EXPECT_THROW(make_measured_entry("run", one.program, one.costs, other.timeline), ArgumentError);
+}
+
 TEST(HtmlReport, FetchesNothing) {
   const std::vector<ReportEntry> entries = {small_entry()};
   const std::string page = write_html_report(entries);

@@ -1,5 +1,7 @@
 #include "tests/plan/report/sample_entries.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "penstock/plan/generators/registry.h"
@@ -26,6 +28,8 @@ void add_entries(const ScheduleFamily& family, const ScheduleShape& shape,
                                          .weight_backward = milliseconds(1)}));
   add("buffered", elaborate_costs(num_stages, SendMode::Buffered));
   add("rendezvous", elaborate_costs(num_stages, SendMode::Rendezvous));
+  entries.push_back(make_measured_sample(fmt::format("{}, measured", describe(family, shape)),
+                                         program, elaborate_costs(num_stages, SendMode::Buffered)));
 }
 
 }  // namespace
@@ -55,6 +59,23 @@ CostModel elaborate_costs(int num_stages, SendMode sends) {
   costs.overlap_factor = 0.87;
   costs.sends = sends;
   return costs;
+}
+
+ReportEntry make_measured_sample(const std::string& name, const Schedule& program,
+                                 const CostModel& costs) {
+  std::vector<std::vector<ActionTime>> times = simulate(program, costs).times;
+  for (std::size_t rank = 0; rank < times.size(); ++rank) {
+    const Duration skew(13 * static_cast<int>(rank % 3));
+    for (std::size_t step = 0; step < times[rank].size(); ++step) {
+      ActionTime& time = times[rank][step];
+      const ActionKind kind = program.ranks[rank][step].kind;
+      time = {.start = time.start + skew, .end = time.end + skew};
+      if (is_compute(kind)) time.start += (time.end - time.start) / 8;
+      if (is_send(kind)) time.end += Duration(7);
+    }
+  }
+  Timeline timeline = make_timeline(program, std::move(times), costs);
+  return make_measured_entry(name, program, costs, std::move(timeline));
 }
 
 std::vector<ReportEntry> sample_entries() {

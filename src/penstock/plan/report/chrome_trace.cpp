@@ -133,10 +133,11 @@ class TraceWriter {
   void write_head() {
     const Timeline& timeline = entry_.timeline;
     add("{{\"displayTimeUnit\": \"ms\",\n"
-        "\"otherData\": {{\"schedule\": {}, \"shape\": {}, \"costs\": {}, \"makespan_ms\": {}, "
+        "\"otherData\": {{\"schedule\": {}, \"shape\": {}, \"is_measured\": {}, \"costs\": {}, "
+        "\"makespan_ms\": {}, "
         "\"makespan_bubble\": {}, \"span_bubble\": {}}},\n"
         "\"traceEvents\": [",
-        quote_json(entry_.name), quote_json(describe_shape(entry_.program)),
+        quote_json(entry_.name), quote_json(describe_shape(entry_.program)), entry_.is_measured,
         quote_json(describe_costs(entry_.costs)), milliseconds_text(timeline.makespan),
         timeline.makespan_bubble, timeline.span_bubble);
     write_name("process_name", kProcess, entry_.name + ": " + describe_shape(entry_.program));

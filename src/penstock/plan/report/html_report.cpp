@@ -57,7 +57,7 @@ void append_per_rank(std::string_view name, const Timeline& timeline,
   append(text, ", \"{}\": [{}]", name, fmt::join(values, ", "));
 }
 
-// What the page compares its own simulation with.
+// What the page compares its own figures with.
 void append_figures(const Timeline& timeline, std::string& text) {
   append(text,
          "{{\"makespan\": {}, \"longest_span\": {}, \"makespan_bubble\": {}, \"span_bubble\": {}",
@@ -83,6 +83,20 @@ void append_figures(const Timeline& timeline, std::string& text) {
   text += "}";
 }
 
+// Start and end of every action of a rank, in turn.
+void append_measured_times(const Timeline& timeline, std::string& text) {
+  text += ",\n\"measured_times\": [";
+  for (std::size_t rank = 0; rank < timeline.times.size(); ++rank) {
+    text += rank == 0 ? "[" : ",\n[";
+    std::string_view comma;
+    for (const ActionTime& time : timeline.times[rank]) {
+      append(text, "{}{},{}", std::exchange(comma, ","), time.start.count(), time.end.count());
+    }
+    text += "]";
+  }
+  text += "]";
+}
+
 void append_entry(const ReportEntry& entry, std::string& text) {
   append(text,
          "{{\"name\": {}, \"shape\": {}, \"cost_text\": {},\n\"costs\": ", quote_json(entry.name),
@@ -90,6 +104,7 @@ void append_entry(const ReportEntry& entry, std::string& text) {
   append_costs(entry.costs, text);
   text += ",\n\"figures\": ";
   append_figures(entry.timeline, text);
+  if (entry.is_measured) append_measured_times(entry.timeline, text);
   append(text, ",\n\"program\": {}}}", quote_json(write_csv(entry.program)));
 }
 

@@ -8,15 +8,21 @@
 
 namespace penstock {
 
-// What a report shows of one schedule. `timeline` is simulate(program, costs).
+// What a report shows of one schedule.
 struct ReportEntry {
   std::string name;
   Schedule program;
   CostModel costs;
-  Timeline timeline;
+  Timeline timeline;         // simulate(program, costs), or
+  bool is_measured = false;  // what make_timeline() made of clock readings
 };
 
 // The entry of a lowered program, simulated. Throws as simulate() does.
 ReportEntry make_report_entry(std::string name, Schedule program, CostModel costs);
+
+// The entry of a program that ran. The page shows what was measured, until its sliders are moved:
+// then it simulates, from `costs`. Throws ArgumentError if `timeline` is not one of `program`.
+ReportEntry make_measured_entry(std::string name, Schedule program, CostModel costs,
+                                Timeline timeline);
 
 }  // namespace penstock

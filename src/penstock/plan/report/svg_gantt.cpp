@@ -143,7 +143,7 @@ class GanttWriter {
   void write_head() {
     const std::string shape = describe_shape(entry_.program);
     const std::string costs = describe_costs(entry_.costs);
-    const std::string result = describe_result(entry_.timeline);
+    const std::string result = describe_result(entry_);
     const std::string title = fmt::format("{}: {}", entry_.name, shape);
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
         "viewBox=\"0 0 {0} {1}\" role=\"img\">\n",

@@ -76,10 +76,11 @@ std::string describe_costs(const CostModel& costs) {
   return text;
 }
 
-std::string describe_result(const Timeline& timeline) {
-  return fmt::format("makespan {} ms, bubble {} (makespan), {} (span)",
-                     milliseconds_text(timeline.makespan), percent_text(timeline.makespan_bubble),
-                     percent_text(timeline.span_bubble));
+std::string describe_result(const ReportEntry& entry) {
+  return fmt::format(
+      "{}makespan {} ms, bubble {} (makespan), {} (span)", entry.is_measured ? "measured: " : "",
+      milliseconds_text(entry.timeline.makespan), percent_text(entry.timeline.makespan_bubble),
+      percent_text(entry.timeline.span_bubble));
 }
 
 }  // namespace penstock

@@ -19,7 +19,7 @@ std::string describe_shape(const Schedule& program);
 // CostModel::uniform() sets it.
 std::string describe_costs(const CostModel& costs);
 
-// "makespan 39 ms, bubble 17.95 % (makespan), 17.95 % (span)"
-std::string describe_result(const Timeline& timeline);
+// "makespan 39 ms, bubble 17.95 % (makespan), 17.95 % (span)", and "measured: " first if it was.
+std::string describe_result(const ReportEntry& entry);
 
 }  // namespace penstock

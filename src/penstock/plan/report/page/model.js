@@ -8,12 +8,25 @@ class Model {
     this.figures = entry.figures;
     this.program = new Program(entry.program);
     this.countsActivations = countsActivations(entry.costs);
-    this.simulateWith(entry.costs);
+    this.measuredTimes = entry.measured_times?.map((times) => RankTimes.from(times));
+    this.showGiven();
+  }
+
+  // What the program wrote into the page: a measured run, or a simulation with the given costs.
+  showGiven() {
+    if (this.measuredTimes) this.show(makeTimeline(this.program, this.measuredTimes, this.givenCosts), this.givenCosts);
+    else this.simulateWith(this.givenCosts);
+    this.isMeasured = this.measuredTimes !== undefined;
   }
 
   simulateWith(costs) {
+    this.show(simulate(this.program, costs), costs);
+    this.isMeasured = false;
+  }
+
+  show(timeline, costs) {
     this.costs = costs;
-    this.timeline = simulate(this.program, costs);
+    this.timeline = timeline;
     this.curves = [];
     this.transfers = [];
     this.pathSteps = null;
@@ -55,12 +68,19 @@ class Model {
     return this.pathCells.length > 0 && this.pathSteps[rank].has(step);
   }
 
+  // Where the times come from, or which costs they come from.
+  get originText() {
+    if (this.isMeasured) return 'measured';
+    return this.measuredTimes ? 'simulated with the costs above' : this.costText;
+  }
+
   hasParameterTimes() {
+    if (this.isMeasured) return this.program.kinds.has(Kind.Unshard) || this.program.kinds.has(Kind.ReduceGrad);
     return this.costs.stages.some((cost) => cost.unshard > 0 || cost.reduce_grad > 0);
   }
 
   hasTransferTimes() {
-    return this.costs.hop_latency > 0 || this.costs.bytes_per_second > 0 || this.hasParameterTimes();
+    return this.isMeasured || this.costs.hop_latency > 0 || this.costs.bytes_per_second > 0 || this.hasParameterTimes();
   }
 
   // Values that some rank waits for, from their send to their arrival, and gathers and reductions.

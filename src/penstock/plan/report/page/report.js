@@ -7,6 +7,7 @@ class ScheduleCard {
     this.timeline = new TimelineChart(model, view, settings);
     this.input = new TimelineInput(this.timeline);
     this.memory = new MemoryChart(model, view, settings);
+    this.origin = make('span', { className: 'muted origin' });
     this.figures = make('div');
     this.ledger = make('div', { className: 'scroll' });
     const unit = model.countsActivations
@@ -16,7 +17,7 @@ class ScheduleCard {
       make('h3', {}, title, make('small', {}, note)), content);
     this.element = make('article', { className: 'schedule' },
       make('header', {}, make('h2', {}, model.name),
-        make('span', { className: 'muted' }, `${model.shape}; ${model.costText}`)),
+        this.origin),
       this.figures,
       this.timeline.canvas,
       section('memory', 'Memory', unit, this.memory.canvas),
@@ -24,6 +25,7 @@ class ScheduleCard {
   }
 
   update(idleScale) {
+    this.origin.textContent = `${this.model.shape}; ${this.model.originText}`;
     this.figures.replaceChildren(makeFigures(this.model));
     this.ledger.replaceChildren(makeLedger(this.model, idleScale));
     this.timeline.requestDraw();
@@ -58,8 +60,10 @@ class Report {
   }
 
   simulateWith(values) {
+    const isGiven = COST_FIELDS.every(({ key }) => values[key] === this.given[key]);
     for (const model of this.models) {
-      model.simulateWith(changeCosts(model.givenCosts, this.given, values));
+      if (isGiven) model.showGiven();
+      else model.simulateWith(changeCosts(model.givenCosts, this.given, values));
     }
     this.shownCosts = values;
     this.update();

@@ -17,6 +17,16 @@ class RankTimes {
     this.waitCause = new Uint8Array(length);
   }
 
+  // `times` has start and end of every action in turn.
+  static from(times) {
+    const result = new RankTimes(times.length / 2);
+    for (let step = 0; step < result.start.length; ++step) {
+      result.start[step] = times[2 * step];
+      result.end[step] = times[2 * step + 1];
+    }
+    return result;
+  }
+
   setCause(step, { rank, step: causeStep }) {
     this.causeRank[step] = rank;
     this.causeStep[step] = causeStep;
