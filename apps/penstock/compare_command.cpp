@@ -50,15 +50,18 @@ Row simulate_row(const std::string& source, const CompareOptions& options) {
 std::string as_text(const std::vector<Row>& rows, const CompareOptions& options) {
   std::size_t width = 8;
   for (const Row& row : rows) width = std::max(width, row.program.name.size());
+  const bool has_bytes = options.costs.have_sizes();
   std::string text = fmt::format(
       "{:<{}}  stages    makespan   makespan    span      peak, worst rank\n"
-      "{:<{}}  per rank  ms         bubble      bubble    activations  bytes\n",
-      "", width, "schedule", width);
+      "{:<{}}  per rank  ms         bubble      bubble    activations{}\n",
+      "", width, "schedule", width, has_bytes ? "  bytes" : "");
   for (const Row& row : rows) {
-    text += fmt::format("{:<{}}  {:<8}  {:<9.6g}  {:>6.2f} %  {:>6.2f} %    {:<11.6g}  {}\n",
-                        row.program.name, width, row.program.stages_per_rank,
-                        to_milliseconds(row.makespan), 100 * row.makespan_bubble,
-                        100 * row.span_bubble, row.peak_activations, row.peak_bytes);
+    const std::string activations = fmt::format("{:.6g}", row.peak_activations);
+    text += fmt::format(
+        "{:<{}}  {:<8}  {:<9.6g}  {:>6.2f} %  {:>6.2f} %    {}\n", row.program.name, width,
+        row.program.stages_per_rank, to_milliseconds(row.makespan), 100 * row.makespan_bubble,
+        100 * row.span_bubble,
+        has_bytes ? fmt::format("{:<11}  {}", activations, row.peak_bytes) : activations);
   }
   const bool is_mixed = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
     return row.program.stages_per_rank != rows.front().program.stages_per_rank;
@@ -66,12 +69,12 @@ std::string as_text(const std::vector<Row>& rows, const CompareOptions& options)
   if (is_mixed && !options.costs.per_rank && options.costs.profile_path.empty()) {
     text +=
         "Ranks hold different numbers of stages of the same cost; add --per-rank to compare\n"
-        "makespans and bytes of one model.\n";
+        "makespans of one model.\n";
   }
   return text;
 }
 
-std::string as_json(const std::vector<Row>& rows) {
+std::string as_json(const std::vector<Row>& rows, const CompareOptions& options) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const Row& row : rows) {
     json.push_back({{"schedule", row.program.name},
@@ -81,7 +84,8 @@ std::string as_json(const std::vector<Row>& rows) {
                     {"makespan_bubble", row.makespan_bubble},
                     {"span_bubble", row.span_bubble},
                     {"peak_activations", row.peak_activations},
-                    {"peak_bytes", row.peak_bytes}});
+                    {"peak_bytes", nullptr}});
+    if (options.costs.have_sizes()) json.back()["peak_bytes"] = row.peak_bytes;
   }
   return json.dump(2) + "\n";
 }
@@ -89,7 +93,7 @@ std::string as_json(const std::vector<Row>& rows) {
 void run_compare(const CompareOptions& options) {
   std::vector<Row> rows;
   for (const std::string& source : options.sources) rows.push_back(simulate_row(source, options));
-  write_output(options.format == "json" ? as_json(rows) : as_text(rows, options), "-");
+  write_output(options.format == "json" ? as_json(rows, options) : as_text(rows, options), "-");
 }
 
 }  // namespace

@@ -47,14 +47,16 @@ CostModel CostFlags::resolve(int stages_per_rank) const {
   } else {
     const double share = per_rank ? stages_per_rank : 1;
     const std::vector<double> times = parse_numbers(costs, 3);
-    const std::vector<double> sizes = parse_numbers(bytes, 2);
     model =
         CostModel::uniform({.forward = from_milliseconds(times[0] / share, "--costs: F"),
                             .input_backward = from_milliseconds(times[1] / share, "--costs: I"),
                             .weight_backward = from_milliseconds(times[2] / share, "--costs: W"),
                             .hop = from_milliseconds(hop, "--hop")});
-    model.stages.front().activation_bytes = to_bytes(sizes[0] / share);
-    model.stages.front().weight_gradient_bytes = to_bytes(sizes[1] / share);
+    if (have_sizes()) {
+      const std::vector<double> sizes = parse_numbers(bytes, 2);
+      model.stages.front().activation_bytes = to_bytes(sizes[0] / share);
+      model.stages.front().weight_gradient_bytes = to_bytes(sizes[1] / share);
+    }
     model.overlap_factor = overlap_factor;
   }
   model.sends = sends == "rendezvous" ? SendMode::Rendezvous : SendMode::Buffered;
@@ -75,10 +77,10 @@ void add_cost_options(CLI::App& command, CostFlags& flags) {
   auto* bytes =
       expect_numbers(
           command.add_option("--bytes", flags.bytes,
-                             "bytes a stage keeps per microbatch from F to I, and from I to W"),
+                             "bytes a stage keeps per microbatch from F to I, and from I to W "
+                             "(default: memory is counted in activations)"),
           "1,0")
-          ->type_name("MB,MW")
-          ->capture_default_str();
+          ->type_name("MB,MW");
   auto* overlap =
       expect_numbers(command.add_option("--overlap-factor", flags.overlap_factor,
                                         "an OVERLAP_F_B takes this times the sum of its parts"),

@@ -35,7 +35,8 @@ std::string cell(IdleCause cause, std::string_view text) {
   return fmt::format(" {:>{}}", text, std::max(kWidth, idle_cause_name(cause).size()));
 }
 
-std::string as_text(const Program& program, const CostModel& costs, const Timeline& timeline) {
+std::string as_text(const Program& program, const CostModel& costs, const Timeline& timeline,
+                    bool has_bytes) {
   std::string text = fmt::format("{}: {}; {}\n", program.name, describe(program), describe(costs));
   text += fmt::format(
       "makespan      {:>12.6g} ms   bubble {:>6.2f} % of it (with a barrier at the end)\n",
@@ -45,7 +46,7 @@ std::string as_text(const Program& program, const CostModel& costs, const Timeli
   text += fmt::format("{:>14} {:>9}  because of\n", "busy", "idle");
   text += fmt::format("rank {:>9} {:>9}", "ms", "ms");
   for (const IdleCause cause : kIdleCauses) text += cell(cause, idle_cause_name(cause));
-  text += fmt::format("   {:>16} {:>11}\n", "peak activations", "peak bytes");
+  text += fmt::format("   peak activations{}\n", has_bytes ? "  peak bytes" : "");
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const RankUsage& usage = timeline.ranks[rank];
     text += fmt::format("{:>4} {:>9.6g} {:>9.6g}", rank, to_milliseconds(usage.busy),
@@ -53,7 +54,8 @@ std::string as_text(const Program& program, const CostModel& costs, const Timeli
     for (const IdleCause cause : kIdleCauses) {
       text += cell(cause, fmt::format("{:.6g}", to_milliseconds(usage.idle_for(cause))));
     }
-    text += fmt::format("   {:>16.6g} {:>11}\n", usage.peak_activations, usage.peak_bytes);
+    text += fmt::format("   {:>16.6g}", usage.peak_activations);
+    text += has_bytes ? fmt::format(" {:>11}\n", usage.peak_bytes) : "\n";
   }
   return text;
 }
@@ -71,7 +73,7 @@ nlohmann::ordered_json path_as_json(const Program& program, const Timeline& time
   return path;
 }
 
-std::string as_json(const Program& program, const Timeline& timeline) {
+std::string as_json(const Program& program, const Timeline& timeline, bool has_bytes) {
   nlohmann::ordered_json json;
   json["schedule"] = program.name;
   json["num_ranks"] = program.schedule.num_ranks();
@@ -87,7 +89,6 @@ std::string as_json(const Program& program, const Timeline& timeline) {
     json["idle"].push_back(to_milliseconds(timeline.makespan - usage.busy));
     json["span"].push_back(to_milliseconds(usage.span()));
     json["peak_activations"].push_back(usage.peak_activations);
-    json["peak_bytes"].push_back(usage.peak_bytes);
     json["ledger"].push_back(
         {{"warm_up", to_milliseconds(usage.idle_for(IdleCause::WarmUp))},
          {"cool_down", to_milliseconds(usage.idle_for(IdleCause::CoolDown))},
@@ -95,6 +96,10 @@ std::string as_json(const Program& program, const Timeline& timeline) {
          {"transfer", to_milliseconds(usage.idle_for(IdleCause::Transfer))},
          {"overhead", to_milliseconds(usage.idle_for(IdleCause::Overhead))},
          {"end_of_step", to_milliseconds(usage.idle_for(IdleCause::EndOfStep))}});
+  }
+  json["peak_bytes"] = nullptr;
+  if (has_bytes) {
+    for (const RankUsage& usage : timeline.ranks) json["peak_bytes"].push_back(usage.peak_bytes);
   }
   json["critical_path"] = path_as_json(program, timeline);
   return json.dump(2) + "\n";
@@ -104,9 +109,10 @@ void run_simulate(const SimulateOptions& options) {
   const Program program = load_program(options.source, options.source_flags);
   const CostModel costs = options.costs.resolve(program.stages_per_rank);
   const Timeline timeline = simulate(program.schedule, costs);
-  write_output(
-      options.format == "json" ? as_json(program, timeline) : as_text(program, costs, timeline),
-      "-");
+  const bool has_bytes = options.costs.have_sizes();
+  write_output(options.format == "json" ? as_json(program, timeline, has_bytes)
+                                        : as_text(program, costs, timeline, has_bytes),
+               "-");
 }
 
 }  // namespace
