@@ -1,9 +1,7 @@
 #include "cost_options.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,15 +21,6 @@ std::int64_t to_bytes(double bytes) {
         fmt::format("--bytes: expected sizes from 0 to {:.0f}, found {}", kMost, bytes));
   }
   return std::llround(bytes);
-}
-
-std::string range(const CostModel& costs, Duration StageCost::*time) {
-  const auto [least, most] = std::minmax_element(
-      costs.stages.begin(), costs.stages.end(),
-      [time](const StageCost& left, const StageCost& right) { return left.*time < right.*time; });
-  const double from = to_milliseconds((*least).*time);
-  const double to = to_milliseconds((*most).*time);
-  return from == to ? fmt::format("{:.6g} ms", from) : fmt::format("{:.6g} to {:.6g} ms", from, to);
 }
 
 }  // namespace
@@ -100,12 +89,6 @@ void add_cost_options(CLI::App& command, CostFlags& flags) {
       ->excludes(overlap)
       ->excludes(per_rank)
       ->type_name("FILE");
-}
-
-std::string describe(const CostModel& costs) {
-  return fmt::format("F {}, I {}, W {}, hop {:.6g} ms", range(costs, &StageCost::forward),
-                     range(costs, &StageCost::input_backward),
-                     range(costs, &StageCost::weight_backward), to_milliseconds(costs.hop_latency));
 }
 
 }  // namespace penstock

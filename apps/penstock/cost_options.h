@@ -26,7 +26,4 @@ struct CostFlags {
 };
 void add_cost_options(CLI::App& command, CostFlags& flags);
 
-// "F 1 ms, I 1 ms, W 1 ms, hop 0 ms", or the range of each over the stages.
-std::string describe(const CostModel& costs);
-
 }  // namespace penstock

@@ -83,7 +83,7 @@ std::string as_text(const SearchResult& result, const SearchOptions& options,
       "found by: {}\n\n",
       counted(options.num_ranks, "rank", "ranks"),
       counted(options.num_microbatches, "microbatch", "microbatches"),
-      search_placement_name(result.placement), describe(result.costs), result.method);
+      search_placement_name(result.placement), describe_costs(result.costs), result.method);
   text += fmt::format("{:<{}} {:>21} {:>21}  {:>12}\n", "", kLabelWidth, "span of a rank",
                       "makespan", "peak memory");
   text += fmt::format("{:<{}} {:>10} {:>10} {:>10} {:>10}  {:>12}\n", "", kLabelWidth, "ms",

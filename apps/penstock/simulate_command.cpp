@@ -37,7 +37,8 @@ std::string cell(IdleCause cause, std::string_view text) {
 
 std::string as_text(const Program& program, const CostModel& costs, const Timeline& timeline,
                     bool has_bytes) {
-  std::string text = fmt::format("{}: {}; {}\n", program.name, describe(program), describe(costs));
+  std::string text =
+      fmt::format("{}: {}; {}\n", program.name, describe(program), describe_costs(costs));
   text += fmt::format(
       "makespan      {:>12.6g} ms   bubble {:>6.2f} % of it (with a barrier at the end)\n",
       to_milliseconds(timeline.makespan), 100 * timeline.makespan_bubble);

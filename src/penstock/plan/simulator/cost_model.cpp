@@ -1,13 +1,14 @@
 #include "penstock/plan/simulator/cost_model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "penstock/base/assert.h"
 #include "penstock/base/error.h"
 
 namespace penstock {
@@ -18,6 +19,29 @@ void require_not_negative(std::int64_t value, int stage, std::string_view noun) 
     throw ArgumentError(
         fmt::format("stage {}: {} is {}; costs cannot be negative", stage, noun, value));
   }
+}
+
+std::string time_range(std::string_view label, const CostModel& costs, Duration StageCost::*time) {
+  const auto by_time = [time](const StageCost& left, const StageCost& right) {
+    return left.*time < right.*time;
+  };
+  const auto [least, most] = std::minmax_element(costs.stages.begin(), costs.stages.end(), by_time);
+  if ((*least).*time == (*most).*time) {
+    return fmt::format("{} {} ms", label, milliseconds_text((*least).*time));
+  }
+  return fmt::format("{} {} to {} ms", label, milliseconds_text((*least).*time),
+                     milliseconds_text((*most).*time));
+}
+
+bool has_time(const CostModel& costs, Duration StageCost::*time) {
+  return std::any_of(costs.stages.begin(), costs.stages.end(),
+                     [time](const StageCost& cost) { return cost.*time > Duration::zero(); });
+}
+
+bool has_separate_full_backward(const CostModel& costs) {
+  return std::any_of(costs.stages.begin(), costs.stages.end(), [](const StageCost& cost) {
+    return cost.full_backward != cost.input_backward + cost.weight_backward;
+  });
 }
 
 }  // namespace
@@ -90,6 +114,35 @@ void require_costs(const CostModel& costs, int num_stages) {
   if (!(costs.overlap_factor >= 0) || !std::isfinite(costs.overlap_factor)) {
     throw ArgumentError("the factor for overlapped actions cannot be negative");
   }
+}
+
+std::string milliseconds_text(Duration time) {
+  constexpr std::int64_t kPerMillisecond = 1'000'000;
+  std::string text =
+      fmt::format("{}.{:06}", time.count() / kPerMillisecond, time.count() % kPerMillisecond);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
+}
+
+std::string describe_costs(const CostModel& costs) {
+  std::string text = fmt::format("{}, {}, {}", time_range("F", costs, &StageCost::forward),
+                                 time_range("I", costs, &StageCost::input_backward),
+                                 time_range("W", costs, &StageCost::weight_backward));
+  if (has_separate_full_backward(costs)) {
+    text += ", " + time_range("B", costs, &StageCost::full_backward);
+  }
+  if (has_time(costs, &StageCost::unshard)) {
+    text += ", " + time_range("UNSHARD", costs, &StageCost::unshard);
+  }
+  if (has_time(costs, &StageCost::reduce_grad)) {
+    text += ", " + time_range("REDUCE_GRAD", costs, &StageCost::reduce_grad);
+  }
+  text += fmt::format(", hop {} ms", milliseconds_text(costs.hop_latency));
+  if (costs.bytes_per_second > 0) text += fmt::format(", {:g} bytes/s", costs.bytes_per_second);
+  if (costs.overlap_factor != 1) text += fmt::format(", overlap x {:g}", costs.overlap_factor);
+  if (costs.sends == SendMode::Rendezvous) text += ", rendezvous sends";
+  return text;
 }
 
 }  // namespace penstock

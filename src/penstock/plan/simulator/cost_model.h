@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
@@ -67,5 +68,12 @@ struct CostModel {
 // Throws ArgumentError on negative values, and unless there is one cost, or one for each of
 // `num_stages`.
 void require_costs(const CostModel& costs, int num_stages);
+
+// In milliseconds, exact, without the unit and without trailing zeros: "18.522".
+std::string milliseconds_text(Duration time);
+
+// "F 1 ms, I 1 ms, W 1 ms, hop 0 ms", with a range where stages differ, and whatever else is not as
+// CostModel::uniform() sets it.
+std::string describe_costs(const CostModel& costs);
 
 }  // namespace penstock
