@@ -59,7 +59,8 @@ void run_report(const ReportCommandOptions& options) {
     case ReportKind::Svg:
       return write_output(write_svg(entries.front(), options.svg), options.path);
     case ReportKind::Trace:
-      return write_output(write_chrome_trace(entries.front()), options.path);
+      return write_output([&](const TextSink& sink) { write_chrome_trace(entries.front(), sink); },
+                          options.path);
   }
 }
 

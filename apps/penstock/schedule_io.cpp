@@ -59,20 +59,24 @@ std::string read_all(std::FILE* file, const std::string& path) {
   return text;
 }
 
-void write_all(std::FILE* file, std::string_view text, const std::string& path) {
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (!is_written || std::fflush(file) != 0) fail_to_write(path, reason());
+void write_all(std::FILE* file, const TextWriter& write, const std::string& path) {
+  write([&](std::string_view piece) {
+    if (std::fwrite(piece.data(), 1, piece.size(), file) != piece.size()) {
+      fail_to_write(path, reason());
+    }
+  });
+  if (std::fflush(file) != 0) fail_to_write(path, reason());
 }
 
 // A device or pipe takes bytes as they come; there is nothing to keep whole.
-void write_stream(std::string_view text, const std::string& path) {
+void write_stream(const TextWriter& write, const std::string& path) {
   const File file(std::fopen(path.c_str(), "wb"));
   if (!file) fail_to_write(path, reason());
-  write_all(file.get(), text, path);
+  write_all(file.get(), write, path);
 }
 
 // Writes beside the target and renames, so that a failure leaves what was there.
-void replace_file(std::string_view text, const std::string& path) {
+void replace_file(const TextWriter& write, const std::string& path) {
   std::error_code failure;
   // A symbolic link stays: the file it leads to is replaced.
   const std::filesystem::path target = std::filesystem::weakly_canonical(path, failure);
@@ -81,23 +85,23 @@ void replace_file(std::string_view text, const std::string& path) {
   const File file(std::fopen(draft.c_str(), "wbx"));
   if (!file) fail_to_write(path, reason());
   try {
-    write_all(file.get(), text, path);
+    write_all(file.get(), write, path);
     if (fsync(fileno(file.get())) != 0) fail_to_write(path, reason());
     if (std::rename(draft.c_str(), target.c_str()) != 0) fail_to_write(path, reason());
-  } catch (const Error&) {
+  } catch (...) {
     std::remove(draft.c_str());
     throw;
   }
 }
 
-void write_file(std::string_view text, const std::string& path) {
+void write_file(const TextWriter& write, const std::string& path) {
   std::error_code ignored;  // what does not exist yet is about to be created
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_directory(status)) fail_to_write(path, "it is a directory");
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    write_stream(text, path);
+    write_stream(write, path);
   } else {
-    replace_file(text, path);
+    replace_file(write, path);
   }
 }
 
@@ -167,12 +171,16 @@ void add_lower_options(CLI::App& command, LowerFlags& flags) {
                    "first turn every OVERLAP_F_B into its parts, each with its own dependencies");
 }
 
-void write_output(std::string_view text, const std::string& path) {
+void write_output(const TextWriter& write, const std::string& path) {
   if (path == kStream) {
-    write_all(stdout, text, path);
+    write_all(stdout, write, path);
   } else {
-    write_file(text, path);
+    write_file(write, path);
   }
+}
+
+void write_output(std::string_view text, const std::string& path) {
+  write_output([text](const TextSink& sink) { sink(text); }, path);
 }
 
 }  // namespace penstock

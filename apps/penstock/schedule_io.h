@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 
 #include "penstock/plan/passes/lower.h"
+#include "penstock/plan/report/chrome_trace.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/plan/schedule/schedule.h"
 
@@ -40,5 +42,9 @@ void add_lower_options(CLI::App& command, LowerFlags& flags);
 
 // Writes `text` to standard output, or to a file that appears whole or not at all.
 void write_output(std::string_view text, const std::string& path);
+
+// The same for a text that comes in pieces: `write` hands them to the sink it is given.
+using TextWriter = std::function<void(const TextSink& sink)>;
+void write_output(const TextWriter& write, const std::string& path);
 
 }  // namespace penstock
