@@ -49,7 +49,7 @@ CostModel elaborate_costs(int num_stages, SendMode sends) {
                             .unshard = Duration(301 + stage),
                             .reduce_grad = Duration(577),
                             .activation_bytes = 1000 + stage,
-                            .weight_gradient_bytes = 400 + stage,
+                            .weight_gradient_bytes = stage % 2 == 0 ? 400 : 1500,
                             .parameter_bytes = 5000,
                             .output_bytes = 321 + stage,
                             .input_gradient_bytes = 123});

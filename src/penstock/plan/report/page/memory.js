@@ -34,12 +34,16 @@ class MemoryMeter {
         this.bytes -= cost.activation_bytes;
         --this.activations;
       }
-      if (makesInputGradient(kind)) this.bytes -= cost.activation_bytes;
-      if (kind === Kind.I) this.bytes += cost.weight_gradient_bytes;
-      if (kind === Kind.W) this.bytes -= cost.weight_gradient_bytes;
-      if (makesWeightGradient(kind)) --this.activations;
+      // A B is an I and a W: in its middle it holds what lies between the two.
+      if (makesInputGradient(kind)) {
+        this.bytes += cost.weight_gradient_bytes - cost.activation_bytes;
+        this.peakBytes = Math.max(this.peakBytes, this.bytes);
+      }
+      if (makesWeightGradient(kind)) {
+        this.bytes -= cost.weight_gradient_bytes;
+        --this.activations;
+      }
     });
-    this.peakBytes = Math.max(this.peakBytes, this.bytes);
   }
 }
 
