@@ -1,14 +1,16 @@
 #include "penstock/plan/report/chrome_trace.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
+#include <cstdint>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/plan/report/perfetto_import.h"
 #include "tests/plan/report/sample_entries.h"
 
 namespace penstock {
@@ -16,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using testing::make_entry;
+using testing::PerfettoImport;
 using testing::sample_entries;
 
 std::vector<json> events_of(const json& trace, const std::string& phase) {
@@ -31,10 +34,6 @@ json slice_named(const json& trace, const std::string& name) {
     if (event.at("name") == name) return event;
   }
   return nullptr;
-}
-
-std::int64_t nanoseconds(const json& microseconds) {
-  return std::llround(microseconds.get<double>() * 1000);
 }
 
 TEST(ChromeTrace, HasOneSlicePerActionAndARowPerRank) {
@@ -61,51 +60,56 @@ TEST(ChromeTrace, SlicesTellWhatTheyWaitedFor) {
       "waited_ms": 0.0015, "waited_for": "0F0 on rank 0", "wait_cause": "warm-up, transfer"})"));
 }
 
-// Perfetto needs slices of one row to follow each other or to nest, and sorts by time.
-TEST(ChromeTrace, SlicesOfARowFollowEachOtherOrNest) {
+TEST(ChromeTrace, IsTakenByPerfettoWithoutAFailure) {
   for (const ReportEntry& entry : sample_entries()) {
-    const json trace = json::parse(write_chrome_trace(entry));
-    std::map<int, std::vector<json>> rows;
-    for (const json& event : events_of(trace, "X")) rows[event.at("tid")].push_back(event);
-    for (auto& [row, slices] : rows) {
-      std::stable_sort(slices.begin(), slices.end(), [](const json& left, const json& right) {
-        return nanoseconds(left.at("ts")) < nanoseconds(right.at("ts"));
-      });
-      std::int64_t open_until = 0;
-      for (const json& slice : slices) {
-        const std::int64_t begin = nanoseconds(slice.at("ts"));
-        const std::int64_t end = begin + nanoseconds(slice.at("dur"));
-        ASSERT_TRUE(begin >= open_until || end <= open_until) << entry.name << slice.dump();
-        open_until = std::max(open_until, end);
-      }
-    }
+    const PerfettoImport import(json::parse(write_chrome_trace(entry)));
+    EXPECT_THAT(import.failures(), ::testing::IsEmpty()) << entry.name;
+    EXPECT_EQ(import.slices().size(), num_actions(entry.program)) << entry.name;
+    std::set<std::int64_t> rows;
+    for (const auto& slice : import.slices())
+      rows.insert(slice.event.at("tid").get<std::int64_t>());
+    for (const std::int64_t row : rows) EXPECT_TRUE(import.thread_names().contains(row)) << row;
   }
 }
 
 TEST(ChromeTrace, ArrowsLeadFromEverySendToItsReceive) {
   for (const ReportEntry& entry : sample_entries()) {
-    const json trace = json::parse(write_chrome_trace(entry));
-    std::map<int, json> starts;
-    std::size_t num_ends = 0;
-    json last_slice;
-    for (const json& event : trace.at("traceEvents")) {
-      if (event.at("ph") == "X") last_slice = event;
-      if (event.at("ph") != "s" && event.at("ph") != "f") continue;
-      // An arrow is bound to the slice that was written right before it.
-      ASSERT_EQ(event.at("tid"), last_slice.at("tid")) << event.dump();
-      ASSERT_EQ(event.at("ts"), last_slice.at("ts")) << event.dump();
-      if (event.at("ph") == "s") {
-        ASSERT_TRUE(starts.emplace(event.at("id"), last_slice).second) << event.dump();
-        continue;
-      }
-      ++num_ends;
-      ASSERT_EQ(event.at("bp"), "e");
-      const json& send = starts.at(event.at("id"));
-      EXPECT_EQ(send.at("args").at("microbatch"), last_slice.at("args").at("microbatch"));
-      EXPECT_LE(nanoseconds(send.at("ts")), nanoseconds(event.at("ts")));
+    const PerfettoImport import(json::parse(write_chrome_trace(entry)));
+    std::set<std::size_t> reached;
+    for (const auto& flow : import.flows()) {
+      const json& from = import.slices()[flow.from].event.at("args");
+      const json& to = import.slices()[flow.to].event.at("args");
+      const bool is_forward = from.at("kind") == "SEND_F";
+      ASSERT_EQ(from.at("kind"), is_forward ? "SEND_F" : "SEND_B");
+      EXPECT_EQ(to.at("kind"), is_forward ? "RECV_F" : "RECV_B");
+      EXPECT_EQ(to.at("microbatch"), from.at("microbatch"));
+      EXPECT_EQ(to.at("stage"), from.at("stage").get<int>() + (is_forward ? 1 : -1));
+      EXPECT_LE(import.slices()[flow.from].begin, import.slices()[flow.to].begin);
+      EXPECT_TRUE(reached.insert(flow.to).second);
     }
-    EXPECT_EQ(num_ends, starts.size());
+    const auto num_receives = std::count_if(
+        import.slices().begin(), import.slices().end(), [](const PerfettoImport::Slice& slice) {
+          return slice.event.at("args").at("kind").get<std::string>().starts_with("RECV");
+        });
+    EXPECT_EQ(static_cast<std::ptrdiff_t>(reached.size()), num_receives) << entry.name;
   }
+}
+
+// The check above means something only if it can fail.
+TEST(ChromeTrace, PerfettoRulesFindWhatIsWrong) {
+  const auto failures_of = [](const std::string& events) {
+    const PerfettoImport import(json::parse("{\"traceEvents\": [" + events + "]}"));
+    return import.failures().empty() ? "" : import.failures().front().substr(0, 7);
+  };
+  const std::string slice = R"({"ph": "X", "pid": 1, "tid": 2, "ts": 0, "dur": 2, "name": "a"})";
+  EXPECT_EQ(failures_of(slice), "");
+  EXPECT_EQ(failures_of(slice + R"(, {"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 2})"),
+            "overlap");
+  EXPECT_EQ(failures_of(R"({"ph": "X", "pid": 1, "tid": 2, "dur": 2})"), "no time");
+  EXPECT_EQ(failures_of(R"({"ph": "X", "pid": 1, "tid": -2, "ts": 0, "dur": 2})"), "no row:");
+  EXPECT_EQ(failures_of(slice + R"(, {"ph": "f", "pid": 1, "tid": 2, "ts": 1, "id": 7, "cat": "c",
+                                      "name": "n", "bp": "e"})"),
+            "end wit");
 }
 
 TEST(ChromeTrace, IsWrittenInPieces) {
