@@ -10,6 +10,7 @@
 #include "penstock/plan/passes/add_communication.h"
 #include "penstock/plan/passes/add_gradient_reduction.h"
 #include "penstock/plan/passes/merge_backwards.h"
+#include "penstock/plan/passes/split_overlaps.h"
 #include "penstock/plan/prover/check.h"
 #include "tests/support/listing.h"
 #include "tests/support/step_simulator.h"
@@ -118,6 +119,32 @@ TEST(Lower, RefusesAnInvalidOrderWithEveryViolation) {
 }
 
 // Passes of the reference consume what they are given.
+TEST(SplitOverlaps, PutsThePartsOneAfterTheOther) {
+  const Schedule paired =
+      testing::parse_listing("0: 0F0 (0F1;0B0)OVERLAP_F_B (0B1;0F2)OVERLAP_F_B");
+  EXPECT_EQ(split_overlaps(paired), testing::parse_listing("0: 0F0 0F1 0B0 0B1 0F2"));
+}
+
+TEST(SplitOverlaps, KeepsIdleSlotsAndEmptyRanks) {
+  Schedule schedule = {{{}, {Action{}, parse_action("(1F0;0B0)OVERLAP_F_B"), Action{}}}};
+  const Schedule expected = {{{}, {Action{}, parse_action("1F0"), parse_action("0B0"), Action{}}}};
+  EXPECT_EQ(split_overlaps(schedule), expected);
+}
+
+TEST(SplitOverlaps, LeavesWhatHasNoPairs) {
+  const Schedule schedule = make_1f1b({.num_ranks = 3, .num_microbatches = 5});
+  EXPECT_EQ(split_overlaps(schedule), schedule);
+}
+
+TEST(SplitOverlaps, LetsTheForwardOfAPairSendBeforeTheBackwardStarts) {
+  const Schedule order = make_dual_pipe_v({.num_ranks = 2, .num_microbatches = 6});
+  const Schedule program = lower(order, {.split_overlaps = true});
+  EXPECT_EQ(compute_actions(program), split_overlaps(order));
+  for (const std::vector<Action>& actions : program.ranks) {
+    for (const Action& action : actions) EXPECT_NE(action.kind, ActionKind::Overlap);
+  }
+}
+
 TEST(Passes, LeaveTheirInputAsItIs) {
   const Schedule order =
       make_interleaved_zero_bubble({.num_ranks = 2, .num_microbatches = 4, .stages_per_rank = 2});
