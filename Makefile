@@ -8,7 +8,7 @@ say := @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build demo test lint asan fuzz bench clean
+.PHONY: help build demo test lint asan tsan fuzz bench clean
 
 help:
 	@echo 'make demo     generate a schedule, prove it, draw it and report on it'
@@ -16,13 +16,14 @@ help:
 	@echo 'make build    build the program; it is left at build/penstock'
 	@echo 'make lint     check format, clang-tidy findings, layers and headers'
 	@echo 'make asan     run all tests under the address and undefined-behaviour sanitizers'
+	@echo 'make tsan     run the tests of threads under the thread sanitizer'
 	@echo 'make fuzz     fuzz the readers for FUZZ_SECONDS (now $(FUZZ_SECONDS))'
 	@echo 'make bench    run the benchmarks'
 	@echo 'make clean    remove everything that was built'
 
 build:
 	$(say) 'Building the program (release)'
-	@tools/install_packages.sh build bench
+	@tools/install_packages.sh build run bench
 	@tools/build.sh release penstock_program
 	@ln -sfn release/apps/penstock/penstock build/penstock
 
@@ -40,23 +41,30 @@ demo: build
 
 test:
 	$(say) 'Building and running all tests'
-	@tools/install_packages.sh build bench test
+	@tools/install_packages.sh build run bench test
 	@tools/build.sh dev
 	@ctest --preset dev --progress
 
 lint:
 	$(say) 'Checking format, clang-tidy findings, layers and headers'
-	@tools/install_packages.sh build bench test lint
+	@tools/install_packages.sh build run bench test lint
 	@tools/check_format.sh
 	@python3 tools/check_layers.py
 	@tools/build.sh dev all_verify_interface_header_sets
-	@tools/run_clang_tidy.sh build/dev src apps
+	@cmake --preset tidy >/dev/null
+	@tools/run_clang_tidy.sh build/tidy src apps
 
 asan:
 	$(say) 'Building and running all tests with the address and undefined-behaviour sanitizers'
-	@tools/install_packages.sh build bench test
+	@tools/install_packages.sh build run bench test
 	@tools/build.sh asan
 	@ctest --preset asan --progress
+
+tsan:
+	$(say) 'Building and running the tests of threads with the thread sanitizer'
+	@tools/install_packages.sh build run bench test
+	@tools/build.sh tsan pipeline_tests transport_tests
+	@ctest --preset tsan --progress
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
@@ -66,7 +74,7 @@ fuzz:
 
 bench:
 	$(say) 'Building and running the benchmarks (release)'
-	@tools/install_packages.sh build bench
+	@tools/install_packages.sh build run bench
 	@tools/build.sh release
 	@tools/run_benchmarks.sh build/release
 

@@ -18,5 +18,6 @@ void add_compare_command(CLI::App& program, Answer& answer);
 void add_report_command(CLI::App& program, Answer& answer);
 void add_search_command(CLI::App& program, Answer& answer);
 void add_balance_command(CLI::App& program, Answer& answer);
+void add_bench_command(CLI::App& program, Answer& answer);
 
 }  // namespace penstock

@@ -71,6 +71,7 @@ Answer run(int argc, char** argv) {
   add_report_command(program, answer);
   add_search_command(program, answer);
   add_balance_command(program, answer);
+  add_bench_command(program, answer);
   try {
     return run_command(program, answer, argc, argv);
   } catch (const ScheduleError& error) {

@@ -61,8 +61,9 @@ CLI::Option* expect_choice(CLI::Option* option, std::initializer_list<std::strin
   return option->check([names = std::vector(choices)](const std::string& text) -> std::string {
     if (std::find(names.begin(), names.end(), text) != names.end()) return "";
     const std::span<const std::string_view> all_but_last(names.data(), names.size() - 1);
-    return fmt::format("expected {} or {}, found {}{}", fmt::join(all_but_last, ", "), names.back(),
-                       quote(text), suggestion(text, names));
+    return fmt::format("expected {}{}{}, found {}{}", fmt::join(all_but_last, ", "),
+                       all_but_last.empty() ? "" : " or ", names.back(), quote(text),
+                       suggestion(text, names));
   });
 }
 

@@ -26,7 +26,7 @@ std::vector<double> parse_numbers(std::string_view text, std::size_t count);
 // `example` is a literal. Returns `option`.
 CLI::Option* expect_numbers(CLI::Option* option, std::string_view example);
 
-// Makes `option` refuse everything but one of `choices`, of which there are at least two, and
+// Makes `option` refuse everything but one of `choices`, of which there is at least one, and
 // suggest the nearest. The choices are literals: they are kept by reference. Returns `option`.
 CLI::Option* expect_choice(CLI::Option* option, std::initializer_list<std::string_view> choices);
 

@@ -3,7 +3,8 @@
 
   ```console   every line "$ command" is run, and must print the lines below it
   ```cpp       a block with a main() is compiled against the library and run without arguments; what
-               it prints must be equal to the ```output block below it, if that follows
+               it prints must be equal to the ```output block below it, if that follows. A block that
+               includes penstock/run/ needs the --run-flags, and is passed over without them
 
 Commands run in a new folder in which `penstock` is the program of this build; a ```csv or ```json
 block whose first line above the fence is "`name.csv`:" is put there as that file. The usage is in CMakeLists.txt.
@@ -78,7 +79,7 @@ def run_cpp(block, expected, place, folder, compile_command):
     return None
 
 
-def findings_in(page, folder, environment, compile_command):
+def findings_in(page, folder, environment, compile_command, run_flags):
     blocks = list(page.blocks())
     for index, (language, text, line, before) in enumerate(blocks):
         place = f"{page.name}:{line}"
@@ -92,7 +93,11 @@ def findings_in(page, folder, environment, compile_command):
         elif language == "cpp" and "int main(" in text:
             following = blocks[index + 1] if index + 1 < len(blocks) else None
             expected = following[1] if following and following[0] == "output" else None
-            finding = run_cpp(text, expected, place, folder, compile_command)
+            needs_run = "penstock/run/" in text
+            if needs_run and not run_flags:
+                continue
+            command = compile_command + (run_flags if needs_run else [])
+            finding = run_cpp(text, expected, place, folder, command)
         if finding is not None:
             yield finding
 
@@ -107,6 +112,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, required=True)
+    parser.add_argument("--run-flag", action="append", default=[], dest="run_flags")
     parser.add_argument("compile_command", nargs="+", help="with {source} and {program}")
     arguments = parser.parse_args()
 
@@ -119,7 +125,11 @@ def main():
         findings += broken_links_in(page, root)
         with tempfile.TemporaryDirectory() as folder:
             findings += findings_in(
-                page, pathlib.Path(folder), environment, arguments.compile_command
+                page,
+                pathlib.Path(folder),
+                environment,
+                arguments.compile_command,
+                arguments.run_flags,
             )
     for finding in findings:
         print(finding, file=sys.stderr)

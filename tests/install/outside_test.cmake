@@ -1,5 +1,5 @@
 # Configures, builds and runs the outside project. Called by CTest with
-#   WAY             find_package | add_subdirectory | unknown_component
+#   WAY             find_package | find_package_run | add_subdirectory | unknown_component
 #   SOURCE_DIR      root of this repository
 #   BINARY_DIR      build folder of this repository, all built
 #   WORK_DIR        folder for everything made here
@@ -26,12 +26,20 @@ if(NOT WAY STREQUAL "add_subdirectory")
 endif()
 file(MAKE_DIRECTORY "${WORK_DIR}")
 set(prefix "${WORK_DIR}/prefix")
-# Torch must not even be looked for.
 set(configure "${CMAKE_COMMAND}" -S "${SOURCE_DIR}/tests/install/outside" -B "${WORK_DIR}/build"
-  -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}" -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+  -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}")
+set(program outside)
+if(WAY STREQUAL "find_package_run")
+  set(program outside_run)
+  set(expected_output "2 losses\n")
+  list(APPEND configure "-DCOMPONENTS=plan;run")
+else()
+  # Torch must not even be looked for.
+  list(APPEND configure -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON)
+endif()
 
 if(WAY STREQUAL "add_subdirectory")
-  run(${configure} "-DPENSTOCK_SOURCE_DIR=${SOURCE_DIR}")
+  run(${configure} "-DPENSTOCK_SOURCE_DIR=${SOURCE_DIR}" -DPENSTOCK_BUILD_RUN=OFF)
 else()
   run("${CMAKE_COMMAND}" --install "${BINARY_DIR}" --prefix "${prefix}")
   file(GLOB_RECURSE internal_headers "${prefix}/include/*/internal/*")
@@ -54,11 +62,12 @@ if(WAY STREQUAL "unknown_component")
   return()
 endif()
 
-if(WAY STREQUAL "find_package")
+if(WAY MATCHES "^find_package")
   run(${configure})
 endif()
-run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build" --target outside)
-execute_process(COMMAND "${WORK_DIR}/build/outside" OUTPUT_VARIABLE output RESULT_VARIABLE result)
+run("${CMAKE_COMMAND}" --build "${WORK_DIR}/build" --target ${program})
+execute_process(COMMAND "${WORK_DIR}/build/${program}" OUTPUT_VARIABLE output
+  RESULT_VARIABLE result)
 if(NOT result EQUAL 0 OR NOT output STREQUAL expected_output)
   message(FATAL_ERROR "expected:\n${expected_output}\nfound (${result}):\n${output}")
 endif()

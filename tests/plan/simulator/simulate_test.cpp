@@ -188,6 +188,12 @@ TEST(Simulate, RefusesAProgramThatDeadlocks) {
   EXPECT_THROW(simulate(program, costs()), ScheduleError);
 }
 
+TEST(Simulate, TakesAValueThatNoActionMakesAsTransfer) {
+  const Schedule program = testing::parse_listing("0: 0SEND_F0\n1: 1RECV_F0 1F0\n");
+  const Timeline timeline = simulate(program, costs(Duration{7}));
+  EXPECT_EQ(timeline.ranks[1].idle_for(IdleCause::Transfer), Duration{7});
+}
+
 TEST(Simulate, RefusesCostsThatDoNotFit) {
   const Schedule program = one_microbatch_on_two_ranks();
   CostModel model = costs();

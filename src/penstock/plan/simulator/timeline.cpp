@@ -62,7 +62,8 @@ Wait explain_compute(const Schedule& program, const Routes& routes, const Timeli
     const Action& cause = action_at(program, time.cause);
     if (is_receive(cause.kind)) {
       wait.source = routes.producer_of(cause);
-      const Duration computed = timeline.at(wait.source).end;
+      const Duration computed =
+          wait.source.exists() ? timeline.at(wait.source).end : Duration::zero();
       wait.computing = std::clamp(computed, held.free, ready) - held.free;
     }
   }

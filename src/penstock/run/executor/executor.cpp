@@ -1,0 +1,403 @@
+#include "penstock/run/executor/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "penstock/base/assert.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/schedule/placement.h"
+#include "penstock/run/microbatch/tree.h"
+
+namespace penstock {
+
+// An action with everything looked up that does not change from step to step.
+struct Executor::Instruction {
+  static constexpr int kNobody = -1;
+
+  const Action* action = nullptr;
+  ActionKind kind = ActionKind::Idle;
+  int microbatch = Action::kNone;
+  PipelineStage* stage = nullptr;
+  int slot = kNobody;       // of the stage, in stages_
+  int peer = kNobody;       // the rank that sends or receives; of a computation: its input
+  int next_slot = kNobody;  // whom a computation hands its result to, if on this rank
+  MessageKey key = {};      // of the message that is sent or received
+  std::vector<Instruction> parts = {};
+};
+
+class Executor::Context final : public ActionContext {
+ public:
+  Context(Executor& executor, const Instruction& instruction)
+      : executor_(executor), instruction_(instruction) {}
+
+  int rank() const override { return executor_.rank_; }
+  const Action& action() const override { return *instruction_.action; }
+  PipelineStage& stage() const override {
+    if (instruction_.stage == nullptr) {
+      throw ArgumentError(fmt::format("{} has no stage of its own; look at its parts",
+                                      to_string(*instruction_.action)));
+    }
+    return *instruction_.stage;
+  }
+  void run() override {
+    const at::AutoGradMode grad_mode(executor_.work_->is_training);
+    executor_.perform_default(instruction_);
+    num_run_ += std::max<std::size_t>(1, instruction_.parts.size());
+  }
+  void run_part(std::size_t part) override {
+    if (part >= instruction_.parts.size()) {
+      throw ArgumentError(fmt::format(
+          "{} has {}, there is no part {}", to_string(*instruction_.action),
+          counted(static_cast<long long>(instruction_.parts.size()), "part", "parts"), part));
+    }
+    const at::AutoGradMode grad_mode(executor_.work_->is_training);  // of this thread
+    executor_.perform_observed(instruction_.parts[part], true);
+    ++num_run_;
+  }
+
+  // Values that nobody computed would be missed elsewhere, and much later.
+  void require_run() const {
+    const std::size_t expected = std::max<std::size_t>(1, instruction_.parts.size());
+    if (!is_compute(instruction_.kind) || num_run_ == expected) return;
+    throw ArgumentError(fmt::format(
+        "the custom function of {} ran {} of {}; it must call run() once, or run_part() once for "
+        "each part",
+        kind_text(instruction_.kind), num_run_.load(),
+        counted(static_cast<long long>(expected), "action", "actions")));
+  }
+
+ private:
+  Executor& executor_;
+  const Instruction& instruction_;
+  std::atomic<std::size_t> num_run_ = 0;
+};
+
+StepError::StepError(Position position, const Action& action, const std::string& cause)
+    : Error(fmt::format("rank {}, step {} ({}): {}", position.rank, position.step,
+                        to_string(action), cause)),
+      position_(position),
+      action_(to_string(action)),
+      cause_(cause) {}
+
+Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
+                   Transport& transport, ProgressBoard& progress, const ExecutorOptions& options)
+    : rank_(rank),
+      program_(program),
+      transport_(transport),
+      progress_(progress),
+      options_(options),
+      stages_(stages.begin(), stages.end()) {
+  const Extent grid{static_cast<int>(stages_.size()), extent_of(program).num_microbatches};
+  activations_in_ = MicrobatchGrid<Message>(grid);
+  activations_out_ = MicrobatchGrid<Message>(grid);
+  gradients_in_ = MicrobatchGrid<Message>(grid);
+  gradients_out_ = MicrobatchGrid<Message>(grid);
+  for (const PipelineStage* stage : stages_) keywords_.push_back(stage->module().keywords());
+  const Placement placement = placement_of(program, extent_of(program).num_stages);
+  instructions_.reserve(program.actions_of(rank).size());
+  for (const Action& action : program.actions_of(rank)) {
+    instructions_.push_back(compile(action, placement));
+  }
+}
+
+Executor::~Executor() = default;
+
+int Executor::slot_of(int stage) const {
+  for (std::size_t slot = 0; slot < stages_.size(); ++slot) {
+    if (stages_[slot]->index() == stage) return static_cast<int>(slot);
+  }
+  return Instruction::kNobody;
+}
+
+Executor::Instruction Executor::compile(const Action& action, const Placement& placement) const {
+  Instruction instruction{.action = &action, .kind = action.kind, .microbatch = action.microbatch};
+  for (const Action& part : action.parts) instruction.parts.push_back(compile(part, placement));
+  if (action.stage == Action::kNone) return instruction;
+
+  const auto rank_of = [&](int stage) {
+    return stage >= 0 && stage < placement.num_stages() ? placement.rank_of(stage)
+                                                        : Instruction::kNobody;
+  };
+  instruction.slot = slot_of(action.stage);
+  PENSTOCK_ASSERT(instruction.slot != Instruction::kNobody, "the rank has the stages it runs");
+  instruction.stage = stages_[static_cast<std::size_t>(instruction.slot)];
+
+  const int before = action.stage - 1;
+  const int after = action.stage + 1;
+  const auto from = [&](int stage, Direction direction) {
+    instruction.peer = rank_of(stage) == rank_ ? Instruction::kNobody : rank_of(stage);
+    instruction.key = {action.stage, action.microbatch, direction};
+  };
+  const auto to = [&](int stage, Direction direction) {
+    instruction.peer = rank_of(stage);
+    instruction.key = {stage, action.microbatch, direction};
+  };
+  switch (action.kind) {
+    case ActionKind::Forward:
+      from(before, Direction::Forward);
+      instruction.next_slot = slot_of(after);
+      break;
+    case ActionKind::FullBackward:
+    case ActionKind::InputBackward:
+      from(after, Direction::Backward);
+      instruction.next_slot = slot_of(before);
+      break;
+    case ActionKind::ReceiveForward:
+      from(before, Direction::Forward);
+      break;
+    case ActionKind::ReceiveBackward:
+      from(after, Direction::Backward);
+      break;
+    case ActionKind::SendForward:
+      to(after, Direction::Forward);
+      break;
+    case ActionKind::SendBackward:
+      to(before, Direction::Backward);
+      break;
+    default:
+      break;
+  }
+  return instruction;
+}
+
+void Executor::run(StepWork& work) {
+  work_ = &work;
+  step_ = 0;
+  peak_activations_ = 0;
+  progress_.set_finished(rank_, 0);
+  const at::AutoGradMode grad_mode(work.is_training);
+  for (const auto& observer : options_.observers) observer->rank_begins(rank_);
+  try {
+    walk();
+  } catch (...) {
+    // Whatever is on its way belongs to a step that is over.
+    for (int slot = 0; slot < static_cast<int>(stages_.size()); ++slot) {
+      for (int microbatch = 0; microbatch < static_cast<int>(work.inputs.size()); ++microbatch) {
+        activations_in_.at(slot, microbatch).clear();
+        activations_out_.at(slot, microbatch).clear();
+        gradients_in_.at(slot, microbatch).clear();
+        gradients_out_.at(slot, microbatch).clear();
+      }
+    }
+    for (const auto& observer : options_.observers) observer->rank_ends(rank_);
+    throw;
+  }
+  for (const auto& observer : options_.observers) observer->rank_ends(rank_);
+}
+
+void Executor::walk() {
+  try {
+    const int num_instructions = static_cast<int>(instructions_.size());
+    for (step_ = 0; step_ < num_instructions; ++step_) {
+      const Instruction& instruction = instructions_[static_cast<std::size_t>(step_)];
+      fetch(instruction);
+      perform_observed(instruction, false);
+      progress_.set_finished(rank_, step_ + 1);
+    }
+  } catch (const StoppedError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("something was thrown that is not a std::exception");
+  }
+}
+
+void Executor::fail(const std::string& cause) {
+  transport_.stop();
+  throw StepError({rank_, step_}, *instructions_[static_cast<std::size_t>(step_)].action, cause);
+}
+
+// Waits for what a computation needs from other ranks.
+void Executor::fetch(const Instruction& instruction) {
+  if (!is_compute(instruction.kind)) return;
+  for (const Instruction& part : instruction.parts) fetch(part);
+  if (instruction.peer == Instruction::kNobody) return;
+  auto& grid = instruction.kind == ActionKind::Forward ? activations_in_ : gradients_in_;
+  try {
+    transport_.receive(instruction.peer, instruction.key,
+                       grid.at(instruction.slot, instruction.microbatch));
+  } catch (const TransportError& error) {
+    const int finished = progress_.finished(instruction.peer);
+    const auto& actions = program_.actions_of(instruction.peer);
+    throw TransportError(
+        finished == 0 ? fmt::format("{}, which has not finished anything", error.what())
+                      : fmt::format("{}, which last finished {} (step {})", error.what(),
+                                    to_string(actions[static_cast<std::size_t>(finished - 1)]),
+                                    finished - 1));
+  }
+}
+
+void Executor::perform(const Instruction& instruction) {
+  const CustomFunction& custom = options_.custom_functions[instruction.kind];
+  if (!custom) {
+    perform_default(instruction);
+    return;
+  }
+  Context context(*this, instruction);
+  custom(context);
+  context.require_run();
+}
+
+void Executor::perform_default(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case ActionKind::Forward:
+      forward(instruction);
+      break;
+    case ActionKind::FullBackward:
+    case ActionKind::InputBackward:
+      backward(instruction);
+      break;
+    case ActionKind::WeightBackward:
+      instruction.stage->backward_weight(instruction.microbatch);
+      break;
+    case ActionKind::Overlap:
+      for (const Instruction& part : instruction.parts) perform_observed(part, true);
+      break;
+    case ActionKind::SendForward:
+    case ActionKind::SendBackward: {
+      auto& grid = instruction.kind == ActionKind::SendForward ? activations_out_ : gradients_out_;
+      Message& message = grid.at(instruction.slot, instruction.microbatch);
+      transport_.send(instruction.peer, instruction.key, message);
+      break;
+    }
+    case ActionKind::ReceiveForward:
+    case ActionKind::ReceiveBackward:
+      transport_.expect(instruction.peer, instruction.key);
+      break;
+    case ActionKind::Idle:
+    case ActionKind::Unshard:  // parameters are whole
+    case ActionKind::Reshard:
+    case ActionKind::ReduceGrad:  // gradients are final: they are scaled where they start
+      break;
+  }
+}
+
+void Executor::forward(const Instruction& instruction) {
+  PipelineStage& stage = *instruction.stage;
+  const int microbatch = instruction.microbatch;
+  Message& inputs = activations_in_.at(instruction.slot, microbatch);
+  const Microbatch& given = work_->inputs[static_cast<std::size_t>(microbatch)];
+  const c10::IValue output =
+      stage.forward(microbatch, stage.is_first() ? given.args : inputs, keywords_of(instruction));
+  inputs.clear();
+
+  if (stage.is_last()) {
+    finish_last(instruction, output);
+  } else {
+    Message& outputs = activations_out_.at(instruction.slot, microbatch);
+    stage.keep_outputs(microbatch, output, outputs);
+    if (instruction.next_slot != Instruction::kNobody) {
+      outputs.swap(activations_in_.at(instruction.next_slot, microbatch));
+    }
+  }
+  int num_live = 0;
+  for (const PipelineStage* local : stages_) num_live += local->num_live_microbatches();
+  peak_activations_ = std::max(peak_activations_, num_live);
+}
+
+void Executor::finish_last(const Instruction& instruction, const c10::IValue& output) {
+  const auto microbatch = static_cast<std::size_t>(instruction.microbatch);
+  if (!work_->targets.empty()) {
+    const at::Tensor loss =
+        (*work_->loss)(output, work_->targets[microbatch], *work_->loss_keywords);
+    if (!loss.defined() || loss.numel() != 1) {
+      throw StageError(fmt::format(
+          "the loss function returned {}; expected a tensor with one element, so reduce it with a "
+          "mean or a sum",
+          describe(loss)));
+    }
+    if (work_->is_training) {
+      instruction.stage->keep_loss(instruction.microbatch, loss);
+      Message& gradients = gradients_in_.at(instruction.slot, instruction.microbatch);
+      gradients = loss_seed(loss, work_->loss_weights[microbatch]);
+    }
+    work_->losses[microbatch] = loss.detach();
+  }
+  if (work_->keeps_outputs) {
+    work_->outputs[microbatch] =
+        map_tensors(output, [](const at::Tensor& tensor) { return tensor.detach(); });
+  }
+}
+
+// The gradient that the backward of `loss` starts from. Made anew only when it changes.
+const Message& Executor::loss_seed(const at::Tensor& loss, double weight) {
+  const bool fits = !seed_.empty() && seed_weight_ == weight &&
+                    seed_.front().toTensor().sizes() == loss.sizes() &&
+                    seed_.front().toTensor().scalar_type() == loss.scalar_type() &&
+                    seed_.front().toTensor().device() == loss.device();
+  if (!fits) {
+    seed_ = {at::full(loss.sizes(), weight, loss.options().requires_grad(false))};
+    seed_weight_ = weight;
+  }
+  return seed_;
+}
+
+void Executor::backward(const Instruction& instruction) {
+  PipelineStage& stage = *instruction.stage;
+  const int microbatch = instruction.microbatch;
+  Message& gradients = gradients_in_.at(instruction.slot, microbatch);
+  Message& input_gradients = gradients_out_.at(instruction.slot, microbatch);
+  if (instruction.kind == ActionKind::FullBackward) {
+    stage.backward(microbatch, gradients, input_gradients);
+  } else {
+    stage.backward_input(microbatch, gradients, input_gradients);
+  }
+  gradients.clear();
+  if (instruction.next_slot != Instruction::kNobody) {
+    input_gradients.swap(gradients_in_.at(instruction.next_slot, microbatch));
+  }
+}
+
+// Those of the microbatch's keyword inputs that the stage takes.
+KeywordArguments Executor::keywords_of(const Instruction& instruction) const {
+  const KeywordArguments& given =
+      work_->inputs[static_cast<std::size_t>(instruction.microbatch)].kwargs;
+  KeywordArguments chosen;
+  if (given.empty()) return chosen;
+  for (const std::string& name : keywords_[static_cast<std::size_t>(instruction.slot)]) {
+    if (const auto found = given.find(name); found != given.end()) chosen.insert(*found);
+  }
+  return chosen;
+}
+
+void Executor::perform_observed(const Instruction& instruction, bool is_part) {
+  if (options_.observers.empty()) {
+    perform(instruction);
+    return;
+  }
+  ActionEvent event{rank_, step_, *instruction.action, is_part, StepClock::now()};
+  for (const auto& observer : options_.observers) observer->action_begins(event);
+  perform(instruction);
+  event.time = StepClock::now();
+  event.message_bytes = message_bytes(instruction);
+  for (const auto& observer : options_.observers) observer->action_ends(event);
+}
+
+std::int64_t Executor::message_bytes(const Instruction& instruction) {
+  const bool is_forward = instruction.kind == ActionKind::Forward;
+  if (!is_forward && !makes_input_gradient(instruction.kind)) return 0;
+  const Message& message = instruction.next_slot != Instruction::kNobody
+                               ? (is_forward ? activations_in_ : gradients_in_)
+                                     .at(instruction.next_slot, instruction.microbatch)
+                               : (is_forward ? activations_out_ : gradients_out_)
+                                     .at(instruction.slot, instruction.microbatch);
+  std::int64_t bytes = 0;
+  for (const c10::IValue& value : message) {
+    for_each_tensor(value, [&bytes](const at::Tensor& tensor) {
+      bytes += static_cast<std::int64_t>(tensor.nbytes());
+    });
+  }
+  return bytes;
+}
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/schedule/microbatch_grid.h"
+#include "penstock/plan/schedule/placement.h"
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/executor/custom_function.h"
+#include "penstock/run/executor/observer.h"
+#include "penstock/run/executor/progress_board.h"
+#include "penstock/run/executor/step_work.h"
+#include "penstock/run/stage/pipeline_stage.h"
+#include "penstock/run/transport/transport.h"
+
+namespace penstock {
+
+// An action failed. what() is "rank 1, step 17 (2B5): <cause>".
+class StepError : public Error {
+ public:
+  StepError(Position position, const Action& action, const std::string& cause);
+
+  Position position() const { return position_; }
+  const std::string& action() const { return action_; }
+  const std::string& cause() const { return cause_; }
+
+ private:
+  Position position_;
+  std::string action_;
+  std::string cause_;
+};
+
+struct ExecutorOptions {
+  CustomFunctions custom_functions = {};
+  std::vector<std::shared_ptr<Observer>> observers = {};
+};
+
+// Walks one rank's list of a lowered program, action by action. There is no other loop: every
+// schedule, built in or not, in training or not, is run by this one.
+class Executor {
+ public:
+  // `program` must be valid and outlive the executor, as must everything that is referred to.
+  // `stages` are those that the program places on `rank`, in any order.
+  Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
+           Transport& transport, ProgressBoard& progress, const ExecutorOptions& options);
+  ~Executor();
+
+  // Runs the list once. If an action throws, stops all other ranks and throws StepError; if another
+  // rank was first, throws StoppedError. Stages are to be told of the step's begin and end.
+  void run(StepWork& work);
+
+  // The largest number of (stage, microbatch) pairs the rank has held at a time in the last run.
+  int peak_activations() const { return peak_activations_; }
+
+ private:
+  struct Instruction;
+  class Context;
+
+  Instruction compile(const Action& action, const Placement& placement) const;
+  int slot_of(int stage) const;
+  void walk();
+  void fetch(const Instruction& instruction);
+  void perform(const Instruction& instruction);
+  void perform_default(const Instruction& instruction);
+  void forward(const Instruction& instruction);
+  void finish_last(const Instruction& instruction, const c10::IValue& output);
+  void backward(const Instruction& instruction);
+  KeywordArguments keywords_of(const Instruction& instruction) const;
+  const Message& loss_seed(const at::Tensor& loss, double weight);
+  void perform_observed(const Instruction& instruction, bool is_part);
+  std::int64_t message_bytes(const Instruction& instruction);
+  [[noreturn]] void fail(const std::string& cause);
+
+  int rank_;
+  const Schedule& program_;
+  Transport& transport_;
+  ProgressBoard& progress_;
+  const ExecutorOptions& options_;
+  std::vector<PipelineStage*> stages_;
+  std::vector<std::vector<std::string>> keywords_;  // that each stage takes
+  std::vector<Instruction> instructions_;
+
+  StepWork* work_ = nullptr;
+  int step_ = 0;  // the position in the list
+  int peak_activations_ = 0;
+
+  // By position of the stage in stages_ and by microbatch: on their way in and out.
+  MicrobatchGrid<Message> activations_in_;
+  MicrobatchGrid<Message> activations_out_;
+  MicrobatchGrid<Message> gradients_in_;
+  MicrobatchGrid<Message> gradients_out_;
+
+  Message seed_;
+  double seed_weight_ = 0;
+};
+
+}  // namespace penstock

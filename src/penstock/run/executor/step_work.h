@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+#include "penstock/run/autograd/backward_graph.h"
+#include "penstock/run/executor/loss_function.h"
+#include "penstock/run/microbatch/microbatch.h"
+
+namespace penstock {
+
+// What the ranks work on in one step. Shared by all of them; the results are written by the rank
+// of the last stage only.
+struct StepWork {
+  bool is_training = false;
+  WeightGradients weight_gradients = WeightGradients::Exact;
+
+  std::span<const Microbatch> inputs;    // one per microbatch
+  std::span<const c10::IValue> targets;  // one per microbatch, or none: no loss is computed
+  const LossFunction* loss = nullptr;
+  const KeywordArguments* loss_keywords = nullptr;
+  std::span<const double> loss_weights;  // what the gradient of each loss starts from
+  bool keeps_outputs = true;
+
+  // By microbatch, whatever the order they ran in.
+  std::vector<c10::IValue> outputs;
+  std::vector<at::Tensor> losses;
+};
+
+}  // namespace penstock

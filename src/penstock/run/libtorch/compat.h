@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+// Where libtorch 1.13 and 2.x differ. The rest of Penstock is written once for both.
+namespace penstock {
+
+// Owns an autograd node: std::shared_ptr in 1.13, c10::intrusive_ptr in late 2.x.
+using NodePtr = decltype(torch::autograd::Edge::function);
+
+// 1.13 keeps the hooks of tensors with those of their node, and those of leaves with the leaf; 2.x
+// has a list of its own for them, and calls it even where the engine only captures a gradient.
+template <class Node>
+concept HasTensorHooks = requires(Node& node) {
+  node.tensor_pre_hooks();
+  node.retains_grad_hooks();
+};
+
+// Whether user code sees, and may change, the gradients that arrive at `node`.
+template <class Node>
+bool has_gradient_hooks(Node& node) {
+  if constexpr (HasTensorHooks<Node>) {
+    if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty()) return true;
+  }
+  return !node.pre_hooks().empty();
+}
+
+template <class Node>
+void clear_gradient_hooks(Node& node) {
+  if constexpr (HasTensorHooks<Node>) {
+    node.tensor_pre_hooks().clear();
+    node.retains_grad_hooks().clear();
+  }
+  node.pre_hooks().clear();
+}
+
+// Whether user code takes part when `accumulator`, the node of a leaf, adds to the leaf's gradient.
+template <class AccumulateGrad>
+bool has_accumulation_hooks(AccumulateGrad& accumulator) {
+  if constexpr (requires { accumulator.tensor_post_acc_grad_hooks(); }) {
+    if (accumulator.tensor_post_acc_grad_hooks()) return true;
+  }
+  return has_gradient_hooks(accumulator) || !accumulator.post_hooks().empty() ||
+         !torch::autograd::impl::hooks(accumulator.variable).empty();
+}
+
+// What the hooks of `leaf` make of `gradient`, which the engine captured in front of the leaf.
+template <class Node = torch::autograd::Node>
+at::Tensor call_captured_leaf_hooks(const at::Tensor& leaf, at::Tensor gradient) {
+  if constexpr (!HasTensorHooks<Node>) {
+    for (const auto& hook : torch::autograd::impl::hooks(leaf)) gradient = (*hook)({gradient})[0];
+  }
+  return gradient;
+}
+
+template <class Reporter, class Total>
+Total total_of(void (Reporter::*)(void*, std::int64_t, Total, Total, c10::Device));
+
+// The type of the totals that a c10::MemoryReportingInfoBase is told: signed in 1.13, not in 2.x.
+using MemoryTotal = decltype(total_of(&c10::MemoryReportingInfoBase::reportMemoryUsage));
+
+}  // namespace penstock

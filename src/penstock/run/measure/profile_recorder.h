@@ -1,0 +1,59 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "penstock/plan/simulator/profile.h"
+#include "penstock/run/executor/observer.h"
+#include "penstock/run/stage/pipeline_stage.h"
+
+namespace penstock {
+
+struct ProfileOptions {
+  int num_warm_up_steps = 1;  // at the beginning, which are slower and do not count
+};
+
+// Measures what each stage costs: the time of its F, I, W and B, and the bytes it keeps and sends.
+// The result is what `simulate`, `search` and `report` take.
+class ProfileRecorder final : public Observer {
+ public:
+  explicit ProfileRecorder(const ProfileOptions& options = {});
+  ~ProfileRecorder() override;
+
+  void step_begins(const Schedule& program) override;
+  void rank_begins(int rank) override;
+  void rank_ends(int rank) override;
+  void action_begins(const ActionEvent& event) override;
+  void action_ends(const ActionEvent& event) override;
+
+  // The medians over all microbatches so far. A schedule without I and W measures B, of which each
+  // is then taken to be a half; and B is I + W where it does not occur. Memory is what an action
+  // allocates on its own thread and has not freed when it ends. Throws ArgumentError if nothing was
+  // measured. `stages` are those of the pipeline.
+  Profile profile(const std::vector<std::shared_ptr<PipelineStage>>& stages) const;
+
+ private:
+  class MemoryCount;
+  // What was seen of one kind of action on one stage.
+  struct Samples {
+    std::vector<Duration> times;
+    std::vector<std::int64_t> kept_bytes;
+    std::int64_t message_bytes = 0;
+  };
+  struct StageSamples {
+    std::array<Samples, kNumActionKinds> kinds;
+    const Samples& of(ActionKind kind) const { return kinds[static_cast<std::size_t>(kind)]; }
+  };
+  struct RankState;
+
+  StageCost cost_of(int stage) const;
+
+  ProfileOptions options_;
+  int num_steps_ = 0;
+  std::vector<StageSamples> stages_;               // each written by the rank that has the stage
+  std::vector<std::unique_ptr<RankState>> ranks_;  // each used by its own thread
+};
+
+}  // namespace penstock

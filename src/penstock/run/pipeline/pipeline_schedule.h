@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/autograd/backward_graph.h"
+#include "penstock/run/executor/executor.h"
+#include "penstock/run/executor/loss_function.h"
+#include "penstock/run/microbatch/split.h"
+#include "penstock/run/stage/pipeline_stage.h"
+
+namespace penstock {
+
+using StageList = std::vector<std::shared_ptr<PipelineStage>>;
+
+// What each microbatch counts in the gradient of a step.
+enum class LossWeights {
+  Equal,   // 1 / number of microbatches: the mean of their losses
+  ByRows,  // its share of the target's rows: the mean over the batch, also if it splits unevenly
+};
+
+struct ScheduleOptions {
+  int num_microbatches = 1;
+  // Ranks, one thread each. 0: as many as the schedule's usual number of stages per rank makes.
+  int num_ranks = 0;
+  LossFunction loss = {};  // without one, only eval() works
+
+  SplitOptions split = {};                                    // of the inputs
+  std::optional<ChunkSpec> target_chunk_spec = std::nullopt;  // default: as inputs
+  std::optional<ChunkSpec> output_merge_spec = std::nullopt;
+
+  // True suits losses that are means: gradients are those of the mean loss over the microbatches.
+  // False suits sums: gradients are those of the sum of the losses.
+  bool scale_grads = true;
+  LossWeights loss_weights = LossWeights::Equal;
+  WeightGradients weight_gradients = WeightGradients::Exact;
+
+  CustomFunctions custom_functions = {};
+  std::vector<std::shared_ptr<Observer>> observers = {};
+
+  int intra_op_threads = 0;   // of each rank; 0: those of the caller, divided by the ranks
+  bool pins_threads = false;  // rank threads to cores
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
+};
+
+struct StepOptions {
+  c10::IValue target = {};            // any tree, split like the inputs
+  KeywordArguments kwargs = {};       // for every stage that takes them
+  KeywordArguments loss_kwargs = {};  // for the loss function, whole
+  bool return_outputs = true;
+};
+
+// A batch that is split already: one entry per microbatch in each list that is not empty.
+struct PresplitBatch {
+  std::vector<Microbatch> inputs = {};
+  std::vector<c10::IValue> targets = {};
+};
+
+struct StepResult {
+  c10::IValue output;              // merged; None unless return_outputs
+  std::vector<at::Tensor> losses;  // by microbatch, not scaled; empty if there is no target
+};
+
+// A pipeline in one process: all stages of a model, one thread per rank, and the program that says
+// what each rank does. The program is proved before anything runs.
+//
+// For one caller at a time. The calling thread works as rank 0.
+class PipelineSchedule {
+ public:
+  // A custom schedule: a compute order, or a program that is lowered already. Throws ScheduleError
+  // if it is not valid, ArgumentError if stages or microbatches do not fit it.
+  PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options);
+  PipelineSchedule(const PipelineSchedule&) = delete;
+  PipelineSchedule& operator=(const PipelineSchedule&) = delete;
+  virtual ~PipelineSchedule();
+
+  // Trains on one batch: forward, loss and backward of every microbatch. Gradients are added to
+  // those that are there; nothing else changes. Throws StepError if an action fails; the stages
+  // are then free of what the step has left, except for the gradients it has already added.
+  StepResult step(std::vector<c10::IValue> inputs, const StepOptions& options = {});
+  StepResult step(const PresplitBatch& batch, const StepOptions& options = {});
+
+  // Runs the forwards alone, without recording gradients. A target makes it compute losses.
+  StepResult eval(std::vector<c10::IValue> inputs, const StepOptions& options = {});
+  StepResult eval(const PresplitBatch& batch, const StepOptions& options = {});
+
+  int num_ranks() const;
+  int num_microbatches() const;
+  const StageList& stages() const;
+  const Schedule& program() const;       // what step() runs
+  const Schedule& eval_program() const;  // what eval() runs
+
+  // Per rank, the largest number of (stage, microbatch) pairs held at a time in the last step().
+  std::vector<int> peak_activations() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,246 @@
+#include "penstock/run/stage/pipeline_stage.h"
+
+#include <algorithm>
+#include <exception>
+#include <unordered_set>
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "penstock/base/assert.h"
+#include "penstock/base/text.h"
+#include "penstock/run/microbatch/tree.h"
+
+namespace penstock {
+namespace {
+
+// Messages between stages are flat: a tuple or list is its elements, anything else is one value.
+template <typename Visit>
+void for_each_value(const c10::IValue& output, const Visit& visit) {
+  if (output.isTuple()) {
+    for (const c10::IValue& element : output.toTupleRef().elements()) visit(element);
+  } else if (output.isList()) {
+    for (const c10::IValue& element : output.toListRef()) visit(element);
+  } else {
+    visit(output);
+  }
+}
+
+bool can_be_sent(const c10::IValue& value) {
+  return value.isTensor() || value.isNone() || value.isInt() || value.isDouble() || value.isBool();
+}
+
+// A leaf that shares the tensor's memory but none of its history.
+at::Tensor leaf_of(const at::Tensor& tensor) {
+  at::Tensor leaf = tensor.detach();
+  if (tensor.requires_grad()) leaf.set_requires_grad(true);
+  return leaf;
+}
+
+std::string cause_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+}  // namespace
+
+PipelineStage::PipelineStage(std::shared_ptr<StageModule> module, StagePosition position)
+    : module_(std::move(module)), position_(position) {
+  if (module_ == nullptr) throw ArgumentError("a stage needs a module");
+  if (position.index < 0 || position.index >= position.num_stages) {
+    throw ArgumentError(fmt::format("stage {} is not one of {}; stages are numbered from 0",
+                                    position.index,
+                                    counted(position.num_stages, "stage", "stages")));
+  }
+}
+
+std::vector<at::Tensor> PipelineStage::parameters() const {
+  std::vector<at::Tensor> parameters;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (auto& [name, tensor] : module_->named_parameters()) {
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) parameters.push_back(tensor);
+  }
+  return parameters;
+}
+
+void PipelineStage::begin_step(const Step& step) {
+  step_ = step;
+  end_step();
+  run_of_microbatch_.assign(static_cast<std::size_t>(step.num_microbatches), nullptr);
+}
+
+void PipelineStage::end_step() {
+  for (std::size_t microbatch = 0; microbatch < run_of_microbatch_.size(); ++microbatch) {
+    if (run_of_microbatch_[microbatch] != nullptr) close(static_cast<int>(microbatch));
+  }
+  root_gradients_.clear();
+}
+
+PipelineStage::Run& PipelineStage::open(int microbatch) {
+  if (free_runs_.empty()) {
+    runs_.push_back(std::make_unique<Run>());
+    free_runs_.push_back(runs_.back().get());
+  }
+  Run* run = free_runs_.back();
+  free_runs_.pop_back();
+  run_of_microbatch_[static_cast<std::size_t>(microbatch)] = run;
+  ++num_live_;
+  return *run;
+}
+
+PipelineStage::Run& PipelineStage::run_of(int microbatch, const char* action) {
+  Run* run = microbatch >= 0 && microbatch < step_.num_microbatches
+                 ? run_of_microbatch_[static_cast<std::size_t>(microbatch)]
+                 : nullptr;
+  if (run == nullptr) {
+    throw StageError(
+        fmt::format("{} of microbatch {} on stage {}: its forward has not run, or it "
+                    "is finished already",
+                    action, microbatch, index()));
+  }
+  return *run;
+}
+
+void PipelineStage::close(int microbatch) {
+  Run*& run = run_of_microbatch_[static_cast<std::size_t>(microbatch)];
+  run->graph.reset();
+  run->leaves.clear();
+  run->sources.clear();
+  free_runs_.push_back(run);
+  run = nullptr;
+  --num_live_;
+}
+
+void PipelineStage::add_leaves(Run& run, const Message& inputs) {
+  for (const c10::IValue& input : inputs) {
+    run.leaves.push_back(input.isTensor() ? input.toTensor() : at::Tensor());
+  }
+  run.num_message_leaves = inputs.size();
+}
+
+// Replaces tensors that belong to an autograd graph of the caller by leaves, so that the pipeline
+// ends here and the caller's graph is run backward once, when the step is over.
+c10::IValue PipelineStage::cut(Run& run, const c10::IValue& value) {
+  return map_tensors(value, [&run](const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    // With a version counter of its own: microbatches are views of one tensor, and what one of
+    // them does in place to its rows must not look like a change to the others.
+    at::Tensor leaf = tensor.variable_data();
+    if (!tensor.requires_grad()) return leaf;
+    leaf.set_requires_grad(true);
+    run.leaves.push_back(leaf);
+    run.sources.push_back(tensor);
+    return leaf;
+  });
+}
+
+c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
+                                   const KeywordArguments& keywords) {
+  const Message* module_inputs = &inputs;
+  const KeywordArguments* module_keywords = &keywords;
+  if (step_.is_training) {
+    Run& run = open(microbatch);
+    run.num_message_leaves = 0;
+    if (!is_first()) {
+      add_leaves(run, inputs);
+    } else {
+      root_inputs_.clear();
+      for (const c10::IValue& input : inputs) root_inputs_.push_back(cut(run, input));
+      module_inputs = &root_inputs_;
+    }
+    if (!keywords.empty()) {
+      root_keywords_.clear();
+      for (const auto& [name, value] : keywords) root_keywords_.emplace(name, cut(run, value));
+      module_keywords = &root_keywords_;
+    }
+  }
+  try {
+    c10::IValue output = module_->forward(*module_inputs, *module_keywords);
+    root_inputs_.clear();
+    root_keywords_.clear();
+    return output;
+  } catch (const std::exception& error) {
+    std::string given = describe(c10::ivalue::Tuple::create(inputs));
+    for (const auto& [name, value] : keywords)
+      given += fmt::format(", {}={}", name, describe(value));
+    throw StageError(fmt::format("the module of stage {} failed on inputs {}: {}", index(), given,
+                                 cause_of(error)));
+  }
+}
+
+void PipelineStage::keep_outputs(int microbatch, const c10::IValue& output, Message& message) {
+  message.clear();
+  tensors_.clear();
+  for_each_value(output, [&](const c10::IValue& value) {
+    if (!can_be_sent(value)) {
+      throw StageError(
+          fmt::format("stage {} returned {}; a stage that is not the last must return a tensor, or "
+                      "a flat tuple "
+                      "or list of tensors, None and numbers",
+                      index(), describe(output)));
+    }
+    if (!value.isTensor()) {
+      message.push_back(value);
+    } else {
+      message.emplace_back(leaf_of(value.toTensor()));
+    }
+    if (step_.is_training) tensors_.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
+  });
+  if (!step_.is_training) return;
+  Run& run = run_of(microbatch, "keeping the outputs");
+  run.graph.record(tensors_, run.leaves);
+  tensors_.clear();
+}
+
+void PipelineStage::keep_loss(int microbatch, const at::Tensor& loss) {
+  Run& run = run_of(microbatch, "keeping the loss");
+  run.graph.record({&loss, 1}, run.leaves);
+}
+
+std::span<const at::Tensor> PipelineStage::seeds_of(const Message& gradients) {
+  tensors_.clear();
+  for (const c10::IValue& gradient : gradients) {
+    tensors_.push_back(gradient.isTensor() ? gradient.toTensor() : at::Tensor());
+  }
+  return tensors_;
+}
+
+void PipelineStage::hand_back(Run& run, Message& input_gradients) {
+  tensors_.clear();
+  PENSTOCK_ASSERT(gradients_.size() == run.leaves.size(), "one gradient per input");
+  input_gradients.clear();
+  for (std::size_t leaf = 0; leaf < run.num_message_leaves; ++leaf) {
+    input_gradients.emplace_back(std::move(gradients_[leaf]));
+  }
+  for (std::size_t source = 0; source < run.sources.size(); ++source) {
+    at::Tensor& gradient = gradients_[run.num_message_leaves + source];
+    if (gradient.defined()) {
+      root_gradients_.push_back({std::move(run.sources[source]), std::move(gradient)});
+    }
+  }
+  gradients_.clear();
+}
+
+void PipelineStage::backward(int microbatch, const Message& gradients, Message& input_gradients) {
+  Run& run = run_of(microbatch, "backward");
+  run.graph.backward(seeds_of(gradients), gradients_);
+  hand_back(run, input_gradients);
+  close(microbatch);
+}
+
+void PipelineStage::backward_input(int microbatch, const Message& gradients,
+                                   Message& input_gradients) {
+  Run& run = run_of(microbatch, "backward");
+  run.graph.backward_input(seeds_of(gradients), gradients_);
+  hand_back(run, input_gradients);
+  run.leaves.clear();
+}
+
+void PipelineStage::backward_weight(int microbatch) {
+  Run& run = run_of(microbatch, "weight backward");
+  run.graph.backward_weight(step_.weight_gradients);
+  close(microbatch);
+}
+
+}  // namespace penstock

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+
+#include "penstock/run/microbatch/microbatch.h"
+
+namespace penstock {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// The slice of a model that a stage runs: something to call, and the tensors it owns. See
+// make_stage_module() for the ways to get one.
+class StageModule {
+ public:
+  StageModule() = default;
+  StageModule(const StageModule&) = delete;
+  StageModule& operator=(const StageModule&) = delete;
+  virtual ~StageModule() = default;
+
+  virtual c10::IValue forward(const std::vector<c10::IValue>& inputs,
+                              const KeywordArguments& keywords) = 0;
+
+  // The names of the keyword inputs that forward() takes.
+  virtual std::vector<std::string> keywords() const { return {}; }
+
+  // A tensor that is registered under several names is listed under each of them.
+  virtual NamedTensors named_parameters() const = 0;
+  virtual NamedTensors named_buffers() const = 0;
+
+  virtual void train(bool on) = 0;
+  virtual void to(at::Device device) = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,98 @@
+#include "penstock/run/threads/rank_threads.h"
+
+#include <ATen/Parallel.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "penstock/run/threads/process_tuning.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kComeHome = -1;
+
+// Waiting for work has no deadline; a hundred days is the longest that all clocks can add.
+WaitPolicy patient(WaitPolicy policy) {
+  policy.deadline = std::chrono::hours(2400);
+  return policy;
+}
+
+// Gives the calling thread its number of intra-op threads for as long as it works for a rank.
+class IntraOpThreads {
+ public:
+  explicit IntraOpThreads(int wanted) : before_(at::get_num_threads()), wanted_(wanted) {
+    if (before_ != wanted_) at::set_num_threads(wanted_);
+  }
+  IntraOpThreads(const IntraOpThreads&) = delete;
+  IntraOpThreads& operator=(const IntraOpThreads&) = delete;
+  ~IntraOpThreads() {
+    if (before_ != wanted_) at::set_num_threads(before_);
+  }
+
+ private:
+  int before_;
+  int wanted_;
+};
+
+void pin_to_core(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(static_cast<unsigned>(core), &cores);
+  // A machine that does not allow it runs as well as it did before.
+  pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
+}
+
+}  // namespace
+
+RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : options_(options) {
+  options_.wait = patient(options.wait);
+  if (num_ranks > 1) use_one_blas_thread();
+  for (int rank = 1; rank < num_ranks; ++rank) workers_.push_back(std::make_unique<Worker>());
+  try {
+    for (int rank = 1; rank < num_ranks; ++rank) {
+      workers_[static_cast<std::size_t>(rank - 1)]->thread =
+          std::thread([this, rank] { serve(rank); });
+    }
+  } catch (...) {
+    join();
+    throw;
+  }
+}
+
+RankThreads::~RankThreads() {
+  join();
+}
+
+void RankThreads::join() {
+  round_.store(kComeHome);
+  for (const auto& worker : workers_) worker->doorbell.ring();
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+  }
+}
+
+void RankThreads::run(const std::function<void(int)>& work) {
+  const IntraOpThreads intra_op(options_.intra_op_threads);
+  work_ = &work;
+  num_running_.store(static_cast<int>(workers_.size()));
+  round_.fetch_add(1);
+  for (const auto& worker : workers_) worker->doorbell.ring();
+  work(0);
+  caller_.wait([this] { return num_running_.load() == 0; }, options_.wait);
+}
+
+void RankThreads::serve(int rank) {
+  if (options_.pins_threads) pin_to_core(rank);
+  at::set_num_threads(options_.intra_op_threads);
+  Doorbell& doorbell = workers_[static_cast<std::size_t>(rank - 1)]->doorbell;
+  int round = 0;
+  for (;;) {
+    doorbell.wait([&] { return round_.load() != round; }, options_.wait);
+    if (round_.load() == kComeHome) return;
+    round = round_.load();
+    (*work_)(rank);
+    if (num_running_.fetch_sub(1) == 1) caller_.ring();
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,16 @@
+#include "penstock/run/threads/wait_policy.h"
+
+#include <thread>
+
+namespace penstock {
+
+WaitPolicy wait_policy_for(int num_threads, std::chrono::nanoseconds deadline) {
+  WaitPolicy policy;
+  policy.deadline = deadline;
+  if (num_threads > static_cast<int>(std::thread::hardware_concurrency())) {
+    policy.spin = std::chrono::nanoseconds::zero();
+  }
+  return policy;
+}
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+#include "penstock/run/transport/in_process/in_process_hub.h"
+
+#include <chrono>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+#include "penstock/base/assert.h"
+
+namespace penstock {
+
+class InProcessHub::Endpoint final : public Transport {
+ public:
+  Endpoint(InProcessHub& hub, int rank) : hub_(hub), rank_(rank) {}
+
+  void send(int to_rank, MessageKey key, Message& message) override {
+    hub_.send(to_rank, key, message);
+  }
+  void expect(int /*from_rank*/, MessageKey /*key*/) override {}  // its place is always there
+  void receive(int from_rank, MessageKey key, Message& message) override {
+    hub_.receive(rank_, from_rank, key, message);
+  }
+  void stop() noexcept override { hub_.stop(); }
+
+ private:
+  InProcessHub& hub_;
+  int rank_;
+};
+
+InProcessHub::InProcessHub(int num_ranks, Extent extent, WaitPolicy policy)
+    : extent_(extent),
+      policy_(policy),
+      places_(2 * static_cast<std::size_t>(extent.num_stages) *
+              static_cast<std::size_t>(extent.num_microbatches)),
+      doorbells_(static_cast<std::size_t>(num_ranks)) {
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
+  }
+}
+
+InProcessHub::~InProcessHub() = default;
+
+Transport& InProcessHub::endpoint(int rank) {
+  return *endpoints_[static_cast<std::size_t>(rank)];
+}
+
+InProcessHub::Place& InProcessHub::place_of(MessageKey key) {
+  const auto num_microbatches = static_cast<std::size_t>(extent_.num_microbatches);
+  const std::size_t cell = static_cast<std::size_t>(key.stage) * num_microbatches +
+                           static_cast<std::size_t>(key.microbatch);
+  return places_[2 * cell + (key.direction == Direction::Backward ? 1 : 0)];
+}
+
+void InProcessHub::send(int to_rank, MessageKey key, Message& message) {
+  Place& place = place_of(key);
+  PENSTOCK_ASSERT(!place.is_full.load(), "a message is sent once per step");
+  place.message.swap(message);
+  message.clear();
+  place.is_full.store(true);
+  doorbells_[static_cast<std::size_t>(to_rank)].ring();
+}
+
+void InProcessHub::receive(int rank, int from_rank, MessageKey key, Message& message) {
+  Place& place = place_of(key);
+  const bool came = doorbells_[static_cast<std::size_t>(rank)].wait(
+      [&] { return place.is_full.load() || is_stopped_.load(); }, policy_);
+  if (is_stopped_.load()) throw StoppedError();
+  if (!came) {
+    throw TransportError(
+        fmt::format("waited {:.3g} s for the {} of microbatch {} from rank {}",
+                    std::chrono::duration<double>(policy_.deadline).count(),
+                    key.direction == Direction::Forward ? "activations" : "gradients",
+                    key.microbatch, from_rank));
+  }
+  place.message.swap(message);
+  place.is_full.store(false);
+}
+
+void InProcessHub::stop() noexcept {
+  is_stopped_.store(true);
+  for (Doorbell& doorbell : doorbells_) doorbell.ring();
+}
+
+void InProcessHub::reset() {
+  is_stopped_.store(false);
+  for (Place& place : places_) {
+    place.is_full.store(false);
+    place.message.clear();
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/threads/doorbell.h"
+#include "penstock/run/transport/transport.h"
+
+namespace penstock {
+
+// Connects ranks that are threads of one process. Every message has a place of its own, by key:
+// the sender puts the tensors there, the receiver takes them, and nothing is copied.
+class InProcessHub {
+ public:
+  InProcessHub(int num_ranks, Extent extent, WaitPolicy policy);
+  InProcessHub(const InProcessHub&) = delete;
+  InProcessHub& operator=(const InProcessHub&) = delete;
+  ~InProcessHub();
+
+  // The endpoint of `rank`; lives as long as the hub.
+  Transport& endpoint(int rank);
+
+  // Forgets every message that was not received, and a stop(). Only while no rank is running.
+  void reset();
+
+ private:
+  class Endpoint;
+  // One per message; on a cache line of its own, for two threads work on neighbours.
+  struct alignas(64) Place {
+    std::atomic<bool> is_full = false;
+    Message message;
+  };
+
+  Place& place_of(MessageKey key);
+  void send(int to_rank, MessageKey key, Message& message);
+  void receive(int rank, int from_rank, MessageKey key, Message& message);
+  void stop() noexcept;
+
+  Extent extent_;
+  WaitPolicy policy_;
+  std::atomic<bool> is_stopped_ = false;
+  std::vector<Place> places_;
+  std::vector<Doorbell> doorbells_;                   // by receiving rank
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;  // by rank
+};
+
+}  // namespace penstock

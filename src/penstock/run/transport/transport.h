@@ -1,0 +1,44 @@
+#pragma once
+
+#include "penstock/base/error.h"
+#include "penstock/run/transport/message.h"
+
+namespace penstock {
+
+// A message that never came, or a peer that is gone.
+class TransportError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Another rank has failed and this one is asked to give up. Never the first failure of a step.
+class StoppedError : public Error {
+ public:
+  StoppedError();
+};
+
+// One rank's way to the others. Used by that rank's thread, except for stop().
+//
+// Messages are told apart by their key; the order in which they are sent does not matter.
+class Transport {
+ public:
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+  virtual ~Transport() = default;
+
+  // Hands `message` over and leaves it empty. Does not wait for the receiver.
+  virtual void send(int to_rank, MessageKey key, Message& message) = 0;
+
+  // Announces that receive() will ask for this message later.
+  virtual void expect(int from_rank, MessageKey key) = 0;
+
+  // Waits for a message and swaps it with `message`. Throws TransportError when it has not come
+  // within the deadline, StoppedError after a stop().
+  virtual void receive(int from_rank, MessageKey key, Message& message) = 0;
+
+  // Makes every wait of every rank end with StoppedError. Safe from any thread.
+  virtual void stop() noexcept = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,133 @@
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/plan/generators/registry.h"
+#include "penstock/run/pipeline/schedules.h"
+#include "tests/run/support/baseline.h"
+#include "tests/run/support/models.h"
+
+namespace penstock {
+namespace {
+
+using testing::HasSubstr;
+
+// DualPipeV on 2 ranks: the schedule with containers.
+struct Overlapping {
+  static constexpr int kMicrobatches = 6;
+
+  TestModel model = mlp_model();
+  Schedule order = make_schedule("DualPipeV", {.num_ranks = 2, .num_microbatches = kMicrobatches});
+  Blocks blocks = model.make(4);
+  torch::Tensor inputs = model.make_inputs(12);
+  torch::Tensor targets = model.make_targets(12);
+
+  void train(CustomFunctions functions) {
+    PipelineSchedule pipeline(make_stages(blocks), order,
+                              {.num_microbatches = kMicrobatches,
+                               .loss = model.loss,
+                               .custom_functions = std::move(functions)});
+    pipeline.step({inputs}, {.target = targets});
+  }
+
+  void expect_trained_right() {
+    std::vector<int> microbatches;
+    for (int index = 0; index < kMicrobatches; ++index) microbatches.push_back(index);
+    const TrainedStep expected =
+        train_without_pipeline(model, model.make(4), inputs, targets, microbatches);
+    expect_equal(gradients_of(parameters_of(blocks)), expected.gradients, "gradient");
+  }
+};
+
+TEST(CustomFunctions, AreCalledInsideOfContainersToo) {
+  Overlapping subject;
+  std::atomic<int> num_forwards = 0;
+  std::atomic<int> num_backwards = 0;
+  CustomFunctions functions;
+  functions[ActionKind::Forward] = [&](ActionContext& context) {
+    EXPECT_EQ(context.stage().index(), context.action().stage);
+    ++num_forwards;
+    context.run();
+  };
+  const auto count_backward = [&](ActionContext& context) {
+    ++num_backwards;
+    context.run();
+  };
+  functions[ActionKind::FullBackward] = count_backward;
+  functions[ActionKind::InputBackward] = count_backward;
+  subject.train(std::move(functions));
+  EXPECT_EQ(num_forwards, 4 * Overlapping::kMicrobatches);
+  EXPECT_EQ(num_backwards, 4 * Overlapping::kMicrobatches);
+  subject.expect_trained_right();
+}
+
+TEST(CustomFunctions, RunAContainersPartsInAnyOrderAndOnTwoThreads) {
+  Overlapping subject;
+  std::atomic<int> num_containers = 0;
+  CustomFunctions functions;
+  functions[ActionKind::Overlap] = [&](ActionContext& context) {
+    ++num_containers;
+    ASSERT_EQ(context.action().parts.size(), 2U);
+    std::thread other([&] { context.run_part(1); });
+    context.run_part(0);
+    other.join();
+  };
+  subject.train(std::move(functions));
+  EXPECT_GT(num_containers, 0);
+  subject.expect_trained_right();
+}
+
+TEST(CustomFunctions, ExistForEveryKind) {
+  Overlapping subject;
+  std::mutex mutex;
+  std::set<std::string> seen;
+  CustomFunctions functions;
+  for (std::size_t kind = 0; kind < kNumActionKinds; ++kind) {
+    functions[static_cast<ActionKind>(kind)] = [&](ActionContext& context) {
+      {
+        const std::lock_guard lock(mutex);
+        seen.insert(std::string(kind_text(context.action().kind)));
+      }
+      context.run();
+    };
+  }
+  subject.train(std::move(functions));
+  EXPECT_THAT(seen, testing::IsSupersetOf({"F", "I", "W", "B", "OVERLAP_F_B", "SEND_F", "RECV_F",
+                                           "SEND_B", "RECV_B", "REDUCE_GRAD"}));
+  subject.expect_trained_right();
+}
+
+TEST(CustomFunctions, MustRunWhatTheyStandFor) {
+  Overlapping subject;
+  CustomFunctions functions;
+  functions[ActionKind::Forward] = [](ActionContext&) {};
+  try {
+    subject.train(std::move(functions));
+    FAIL() << "nothing was thrown";
+  } catch (const StepError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the custom function of F ran 0 of 1 action"));
+  }
+}
+
+TEST(CustomFunctions, MayFailLikeAnyAction) {
+  Overlapping subject;
+  CustomFunctions functions;
+  functions[ActionKind::ReduceGrad] = [](ActionContext& context) {
+    throw std::runtime_error("no network on stage " + std::to_string(context.stage().index()));
+  };
+  try {
+    subject.train(std::move(functions));
+    FAIL() << "nothing was thrown";
+  } catch (const StepError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("REDUCE_GRAD): no network on stage "));
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,84 @@
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "penstock/run/threads/doorbell.h"
+#include "penstock/run/threads/rank_threads.h"
+
+namespace penstock {
+namespace {
+
+WaitPolicy parked_at_once() {
+  return {.spin = std::chrono::nanoseconds::zero(), .deadline = std::chrono::hours(1)};
+}
+
+TEST(Doorbell, WakesAThreadHoweverItWaits) {
+  for (const auto spin : {std::chrono::nanoseconds(0), std::chrono::nanoseconds(200'000)}) {
+    Doorbell there;
+    Doorbell back;
+    std::atomic<int> count = 0;
+    const WaitPolicy policy{.spin = spin, .deadline = std::chrono::hours(1)};
+    std::thread other([&] {
+      for (int turn = 1; turn < 2000; turn += 2) {
+        there.wait([&] { return count.load() == turn; }, policy);
+        count.store(turn + 1);
+        back.ring();
+      }
+    });
+    for (int turn = 0; turn < 2000; turn += 2) {
+      count.store(turn + 1);
+      there.ring();
+      back.wait([&] { return count.load() == turn + 2; }, policy);
+    }
+    other.join();
+    EXPECT_EQ(count.load(), 2000);
+  }
+}
+
+TEST(Doorbell, GivesUpAtTheDeadline) {
+  Doorbell doorbell;
+  EXPECT_FALSE(doorbell.wait([] { return false; }, {.spin = std::chrono::microseconds(1),
+                                                    .deadline = std::chrono::milliseconds(5)}));
+  EXPECT_TRUE(doorbell.wait([] { return true; }, {.deadline = std::chrono::nanoseconds(0)}));
+}
+
+TEST(WaitPolicy, SpinsOnlyIfEveryThreadHasACore) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  EXPECT_GT(wait_policy_for(1, std::chrono::seconds(1)).spin.count(), 0);
+  EXPECT_EQ(wait_policy_for(cores + 1, std::chrono::seconds(1)).spin.count(), 0);
+}
+
+TEST(RankThreads, RunsEveryRankOnAThreadOfItsOwn) {
+  RankThreads threads(4, {.wait = parked_at_once()});
+  for (int round = 0; round < 50; ++round) {
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+    std::vector<int> calls(4, 0);
+    threads.run([&](int rank) {
+      const std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+      ++calls[static_cast<std::size_t>(rank)];
+    });
+    EXPECT_EQ(ids.size(), 4U);
+    EXPECT_TRUE(ids.contains(std::this_thread::get_id()));
+    EXPECT_EQ(calls, std::vector<int>(4, 1));
+  }
+}
+
+TEST(RankThreads, GivesEachRankItsIntraOpThreadsAndRestoresTheCallers) {
+  const int before = at::get_num_threads();
+  RankThreads threads(2, {.wait = parked_at_once(), .intra_op_threads = before + 2});
+  std::vector<int> seen(2, 0);
+  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = at::get_num_threads(); });
+  EXPECT_EQ(seen, std::vector<int>(2, before + 2));
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+}  // namespace
+}  // namespace penstock
