@@ -15,6 +15,9 @@ if(PENSTOCK_BUILD_RUN)
 endif()
 if(PENSTOCK_BUILD_APPS)
   install(TARGETS penstock_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  if(PENSTOCK_BUILD_RUN)
+    install(TARGETS penstock_run_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  endif()
 endif()
 
 configure_package_config_file(

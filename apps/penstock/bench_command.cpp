@@ -90,8 +90,8 @@ void write_files(const StepBenchmark& result, const StepFlags& flags) {
   }
   if (!flags.report_path.empty()) {
     const std::vector<ReportEntry> entries = {
-        {result.options.schedule + ", measured", result.program, result.profile.costs,
-         result.timeline},
+        make_measured_entry(result.options.schedule + ", measured", result.program,
+                            result.profile.costs, result.timeline),
         make_report_entry(result.options.schedule + ", predicted", result.program,
                           result.profile.costs)};
     write_output(write_html_report(entries), flags.report_path);

@@ -1,93 +1,11 @@
-#include <cstdio>
-#include <exception>
-#include <memory>
-#include <new>
-#include <string>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-
 #include "commands.h"
-#include "penstock/base/error.h"
-#include "penstock/plan/prover/check.h"
-#include "schedule_io.h"
-#include "usage.h"
-
-namespace penstock {
-namespace {
-
-// An error is one line, whatever file names it holds.
-void complain(const std::string& message) {
-  std::string line;
-  for (const char letter : message) {
-    const auto byte = static_cast<unsigned char>(letter);
-    const bool is_control = byte < 0x20 || byte == 0x7f;
-    line += is_control ? fmt::format("\\x{:02x}", byte) : std::string(1, letter);
-  }
-  fmt::print(stderr, "penstock: {}\n", line);
-}
-
-std::string first_violation(const CheckReport& report) {
-  const std::string rest =
-      report.num_violations > 1
-          ? fmt::format(" (and {} more; see 'penstock check')", report.num_violations - 1)
-          : "";
-  return fmt::format("invalid schedule: {}{}", to_string(report.violations.front()), rest);
-}
-
-Answer run_command(CLI::App& program, const Answer& answer, int argc, char** argv) {
-  try {
-    program.parse(argc, argv);
-    return answer;
-  } catch (const CLI::CallForHelp&) {
-    write_output(program.help(), "-");
-    return Answer::Yes;
-  } catch (const CLI::CallForVersion&) {
-    write_output(program.version() + "\n", "-");
-    return Answer::Yes;
-  } catch (const CLI::ParseError& error) {
-    complain(usage_problem(program, error));
-    return Answer::WrongQuestion;
-  }
-}
-
-Answer run(int argc, char** argv) {
-  Answer answer = Answer::WrongQuestion;
-  CLI::App program("Pipeline schedules as data: generate, prove and simulate them.", "penstock");
-  program.formatter(std::make_shared<ExamplesFirst>());
-  program.footer(
-      "Example:\n"
-      "  penstock generate 1f1b --ranks 4 --microbatches 8 --format table\n"
-      "\n"
-      "Exit status: 0 done, 1 the answer is no, 2 the question was wrong.");
-  program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
-  program.require_subcommand(1);
-  add_list_command(program, answer);
-  add_generate_command(program, answer);
-  add_lower_command(program, answer);
-  add_check_command(program, answer);
-  add_simulate_command(program, answer);
-  add_compare_command(program, answer);
-  add_report_command(program, answer);
-  add_search_command(program, answer);
-  add_balance_command(program, answer);
-  add_bench_command(program, answer);
-  try {
-    return run_command(program, answer, argc, argv);
-  } catch (const ScheduleError& error) {
-    complain(first_violation(error.report()));
-    return Answer::No;
-  } catch (const std::bad_alloc&) {
-    complain("out of memory");
-  } catch (const std::exception& error) {
-    complain(error.what());
-  }
-  return Answer::WrongQuestion;
-}
-
-}  // namespace
-}  // namespace penstock
+#include "delegate.h"
+#include "program.h"
 
 int main(int argc, char** argv) {
-  return static_cast<int>(penstock::run(argc, argv));
+  using namespace penstock;  // NOLINT(google-build-using-namespace): a list of names follows
+  return run_program(argc, argv,
+                     {add_list_command, add_generate_command, add_lower_command, add_check_command,
+                      add_simulate_command, add_compare_command, add_report_command,
+                      add_search_command, add_balance_command, add_delegated_commands});
 }

@@ -17,6 +17,8 @@ class ActionContext {
   ActionContext() = default;
   ActionContext(const ActionContext&) = delete;
   ActionContext& operator=(const ActionContext&) = delete;
+  ActionContext(ActionContext&&) = delete;
+  ActionContext& operator=(ActionContext&&) = delete;
   virtual ~ActionContext() = default;
 
   virtual int rank() const = 0;

@@ -45,6 +45,10 @@ class Executor {
   // `stages` are those that the program places on `rank`, in any order.
   Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
            Transport& transport, ProgressBoard& progress, const ExecutorOptions& options);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  Executor(Executor&&) = delete;
+  Executor& operator=(Executor&&) = delete;
   ~Executor();
 
   // Runs the list once. If an action throws, stops all other ranks and throws StepError; if another

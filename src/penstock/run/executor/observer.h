@@ -27,6 +27,8 @@ class Observer {
   Observer() = default;
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
+  Observer(Observer&&) = delete;
+  Observer& operator=(Observer&&) = delete;
   virtual ~Observer() = default;
 
   // On the thread that calls step() or eval(), before the first and after the last rank has worked;

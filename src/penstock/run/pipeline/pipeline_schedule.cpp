@@ -109,6 +109,8 @@ class Turn {
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+  Turn(Turn&&) = delete;
+  Turn& operator=(Turn&&) = delete;
   ~Turn() { is_taken_.store(false); }
 
  private:

@@ -79,6 +79,8 @@ class PipelineSchedule {
   PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options);
   PipelineSchedule(const PipelineSchedule&) = delete;
   PipelineSchedule& operator=(const PipelineSchedule&) = delete;
+  PipelineSchedule(PipelineSchedule&&) = delete;
+  PipelineSchedule& operator=(PipelineSchedule&&) = delete;
   virtual ~PipelineSchedule();
 
   // Trains on one batch: forward, loss and backward of every microbatch. Gradients are added to

@@ -20,6 +20,8 @@ class StageModule {
   StageModule() = default;
   StageModule(const StageModule&) = delete;
   StageModule& operator=(const StageModule&) = delete;
+  StageModule(StageModule&&) = delete;
+  StageModule& operator=(StageModule&&) = delete;
   virtual ~StageModule() = default;
 
   virtual c10::IValue forward(const std::vector<c10::IValue>& inputs,

@@ -25,6 +25,8 @@ class IntraOpThreads {
   }
   IntraOpThreads(const IntraOpThreads&) = delete;
   IntraOpThreads& operator=(const IntraOpThreads&) = delete;
+  IntraOpThreads(IntraOpThreads&&) = delete;
+  IntraOpThreads& operator=(IntraOpThreads&&) = delete;
   ~IntraOpThreads() {
     if (before_ != wanted_) at::set_num_threads(before_);
   }

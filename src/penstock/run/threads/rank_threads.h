@@ -23,6 +23,8 @@ class RankThreads {
   RankThreads(int num_ranks, const RankThreadOptions& options);
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
+  RankThreads(RankThreads&&) = delete;
+  RankThreads& operator=(RankThreads&&) = delete;
   ~RankThreads();
 
   // Calls `work` once per rank and returns when all calls have. `work` must not throw.

@@ -25,6 +25,8 @@ class Transport {
   Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
+  Transport(Transport&&) = delete;
+  Transport& operator=(Transport&&) = delete;
   virtual ~Transport() = default;
 
   // Hands `message` over and leaves it empty. Does not wait for the receiver.

@@ -17,6 +17,8 @@ class InProcessHub {
   InProcessHub(int num_ranks, Extent extent, WaitPolicy policy);
   InProcessHub(const InProcessHub&) = delete;
   InProcessHub& operator=(const InProcessHub&) = delete;
+  InProcessHub(InProcessHub&&) = delete;
+  InProcessHub& operator=(InProcessHub&&) = delete;
   ~InProcessHub();
 
   // The endpoint of `rank`; lives as long as the hub.

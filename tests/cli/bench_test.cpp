@@ -1,0 +1,64 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace penstock::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kQuick =
+    "penstock bench step --hidden 8 --rows 2 --microbatches 4 --steps 3 ";
+
+TEST(Bench, PrintsOneLineOfJson) {
+  const ProgramResult result = run_shell(std::string(kQuick) + "--schedule zbv --ranks 2 --json");
+  ASSERT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  const auto json = nlohmann::json::parse(result.output);
+  for (const char* key :
+       {"step_s", "best_s", "baseline_s", "baseline_best_s", "two_cores_s", "schedule_bound_s"}) {
+    EXPECT_GT(json.at(key).get<double>(), 0) << key;
+  }
+  EXPECT_LE(json.at("best_s"), json.at("step_s"));
+  EXPECT_EQ(json.at("stages_per_rank"), 2);
+  // (p - 1) / (6 m + p - 1) with p = 2 and m = 4
+  EXPECT_DOUBLE_EQ(json.at("schedule_bound_s").get<double>(),
+                   json.at("two_cores_s").get<double>() / (1 - 1.0 / 25));
+}
+
+TEST(Bench, MeasuresWhatTheSimulatorReads) {
+  const TemporaryFolder folder;
+  const std::string in_folder = "cd '" + folder.path("") + "' && ";
+  const ProgramResult result =
+      run_shell(in_folder + kQuick + "--schedule zb-h1 --profile p.json --report r.html");
+  ASSERT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("The pipeline reaches "));
+  const ProgramResult simulated =
+      run_shell(in_folder + "penstock simulate zb-h1 -p 2 -m 4 --profile p.json --format json");
+  ASSERT_EQ(simulated.exit_status, 0) << simulated.errors;
+  EXPECT_GT(nlohmann::json::parse(simulated.output).at("makespan").get<double>(), 0);
+  EXPECT_EQ(run_shell(in_folder + "grep -c 'zb-h1, measured' r.html").exit_status, 0);
+}
+
+TEST(Bench, RefusesWhatItCannotRun) {
+  const ProgramResult unknown = run_shell(std::string(kQuick) + "--schedule zbw");
+  EXPECT_EQ(unknown.exit_status, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("unknown schedule \"zbw\""));
+  const ProgramResult shape = run_shell(std::string(kQuick) + "--schedule zbv --stages-per-rank 3");
+  EXPECT_EQ(shape.exit_status, 2);
+  EXPECT_THAT(shape.errors, HasSubstr("needs exactly 2 stages per rank"));
+  const ProgramResult forward = run_shell(std::string(kQuick) + "--schedule ForwardOnly");
+  EXPECT_EQ(forward.exit_status, 2);
+  EXPECT_THAT(forward.errors, HasSubstr("no backwards to train with"));
+  const ProgramResult transport = run_shell(std::string(kQuick) + "--transport pigeon");
+  EXPECT_EQ(transport.exit_status, 2);
+  EXPECT_THAT(transport.errors, HasSubstr("expected threads, found \"pigeon\""));
+}
+
+}  // namespace
+}  // namespace penstock::testing
