@@ -41,6 +41,7 @@ torch::nn::Sequential make_stage_layers(const StepBenchmarkOptions& options) {
 
 std::vector<torch::nn::Sequential> make_model(int num_stages, const StepBenchmarkOptions& options) {
   std::vector<torch::nn::Sequential> model;
+  model.reserve(static_cast<std::size_t>(num_stages));
   for (int stage = 0; stage < num_stages; ++stage) model.push_back(make_stage_layers(options));
   return model;
 }

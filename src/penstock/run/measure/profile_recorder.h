@@ -20,6 +20,10 @@ struct ProfileOptions {
 class ProfileRecorder final : public Observer {
  public:
   explicit ProfileRecorder(const ProfileOptions& options = {});
+  ProfileRecorder(const ProfileRecorder&) = delete;
+  ProfileRecorder& operator=(const ProfileRecorder&) = delete;
+  ProfileRecorder(ProfileRecorder&&) = delete;
+  ProfileRecorder& operator=(ProfileRecorder&&) = delete;
   ~ProfileRecorder() override;
 
   void step_begins(const Schedule& program) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -78,25 +79,15 @@ std::int64_t rows_of(const c10::IValue& target) {
 
 std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
                                const ScheduleOptions& options) {
-  const auto count = static_cast<double>(targets.size());
-  if (!options.scale_grads) return std::vector<double>(targets.size(), 1.0);
-  if (options.loss_weights == LossWeights::Equal) {
-    return std::vector<double>(targets.size(), 1.0 / count);
+  std::vector<double> weights(targets.size(), 1.0);
+  if (!options.scale_grads) return weights;
+  if (options.loss_weights == LossWeights::ByRows) {
+    std::transform(targets.begin(), targets.end(), weights.begin(),
+                   [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
   }
-  std::vector<double> weights;
-  double total = 0;
-  for (const c10::IValue& target : targets) {
-    weights.push_back(static_cast<double>(rows_of(target)));
-    total += weights.back();
-  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (double& weight : weights) weight /= total;
   return weights;
-}
-
-// libtorch works out the type of a tuple when it is first asked for, and ranks will ask at once.
-void settle_types(const c10::IValue& value) {
-  if (value.isTuple()) value.type();
-  for_each_child(value, settle_types);
 }
 
 // Marks the pipeline as being in use, for one step.
@@ -230,9 +221,6 @@ class PipelineSchedule::Impl {
   StepResult run(const PresplitBatch& batch, const StepOptions& step_options, bool is_training) {
     const Turn turn(is_running_);
     require_batch(batch);
-    for (const Microbatch& microbatch : batch.inputs) {
-      for (const auto& [name, value] : microbatch.kwargs) settle_types(value);
-    }
     const std::vector<double> weights = weights_of(batch.targets, options_);
     StepWork work{.is_training = is_training,
                   .inputs = batch.inputs,

@@ -48,7 +48,7 @@ class CallableModule final : public StageModule {
 
 class ScriptModule final : public StageModule {
  public:
-  explicit ScriptModule(torch::jit::Module module) : module_(std::move(module)) {
+  explicit ScriptModule(const torch::jit::Module& module) : module_(module) {
     const std::shared_ptr<torch::jit::Graph> graph = module_.get_method("forward").graph()->copy();
     torch::jit::Inline(*graph);
     code_ = torch::jit::Code(graph, "forward");
@@ -99,8 +99,8 @@ std::shared_ptr<StageModule> make_callable_module(StageForward forward, Callable
   return std::make_shared<CallableModule>(std::move(forward), std::move(options));
 }
 
-std::shared_ptr<StageModule> make_stage_module(torch::jit::Module module) {
-  return std::make_shared<ScriptModule>(std::move(module));
+std::shared_ptr<StageModule> make_stage_module(const torch::jit::Module& module) {
+  return std::make_shared<ScriptModule>(module);
 }
 
 void require_inputs(std::size_t expected, std::size_t found, const KeywordArguments& keywords) {

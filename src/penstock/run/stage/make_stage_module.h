@@ -33,7 +33,7 @@ std::shared_ptr<StageModule> make_callable_module(StageForward forward,
 
 // Runs the module's `forward` in the plain interpreter, so that its autograd graph is that of the
 // operators and a backward can be split. Keyword inputs are those of its signature.
-std::shared_ptr<StageModule> make_stage_module(torch::jit::Module module);
+std::shared_ptr<StageModule> make_stage_module(const torch::jit::Module& module);
 
 // Throws ArgumentError unless there are `expected` inputs and no keywords.
 void require_inputs(std::size_t expected, std::size_t found, const KeywordArguments& keywords);
