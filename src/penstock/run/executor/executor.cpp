@@ -10,27 +10,11 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "penstock/base/assert.h"
 #include "penstock/base/text.h"
-#include "penstock/plan/schedule/placement.h"
+#include "penstock/run/executor/internal/instruction.h"
 #include "penstock/run/microbatch/tree.h"
 
 namespace penstock {
-
-// An action with everything looked up that does not change from step to step.
-struct Executor::Instruction {
-  static constexpr int kNobody = -1;
-
-  const Action* action = nullptr;
-  ActionKind kind = ActionKind::Idle;
-  int microbatch = Action::kNone;
-  PipelineStage* stage = nullptr;
-  int slot = kNobody;       // of the stage, in stages_
-  int peer = kNobody;       // the rank that sends or receives; of a computation: its input
-  int next_slot = kNobody;  // whom a computation hands its result to, if on this rank
-  MessageKey key = {};      // of the message that is sent or received
-  std::vector<Instruction> parts = {};
-};
 
 class Executor::Context final : public ActionContext {
  public:
@@ -93,79 +77,17 @@ Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* c
       transport_(transport),
       progress_(progress),
       options_(options),
-      stages_(stages.begin(), stages.end()) {
+      stages_(stages.begin(), stages.end()),
+      instructions_(compile_instructions(program, rank, stages_)) {
   const Extent grid{static_cast<int>(stages_.size()), extent_of(program).num_microbatches};
   activations_in_ = MicrobatchGrid<Message>(grid);
   activations_out_ = MicrobatchGrid<Message>(grid);
   gradients_in_ = MicrobatchGrid<Message>(grid);
   gradients_out_ = MicrobatchGrid<Message>(grid);
   for (const PipelineStage* stage : stages_) keywords_.push_back(stage->module().keywords());
-  const Placement placement = placement_of(program, extent_of(program).num_stages);
-  instructions_.reserve(program.actions_of(rank).size());
-  for (const Action& action : program.actions_of(rank)) {
-    instructions_.push_back(compile(action, placement));
-  }
 }
 
 Executor::~Executor() = default;
-
-int Executor::slot_of(int stage) const {
-  for (std::size_t slot = 0; slot < stages_.size(); ++slot) {
-    if (stages_[slot]->index() == stage) return static_cast<int>(slot);
-  }
-  return Instruction::kNobody;
-}
-
-Executor::Instruction Executor::compile(const Action& action, const Placement& placement) const {
-  Instruction instruction{.action = &action, .kind = action.kind, .microbatch = action.microbatch};
-  for (const Action& part : action.parts) instruction.parts.push_back(compile(part, placement));
-  if (action.stage == Action::kNone) return instruction;
-
-  const auto rank_of = [&](int stage) {
-    return stage >= 0 && stage < placement.num_stages() ? placement.rank_of(stage)
-                                                        : Instruction::kNobody;
-  };
-  instruction.slot = slot_of(action.stage);
-  PENSTOCK_ASSERT(instruction.slot != Instruction::kNobody, "the rank has the stages it runs");
-  instruction.stage = stages_[static_cast<std::size_t>(instruction.slot)];
-
-  const int before = action.stage - 1;
-  const int after = action.stage + 1;
-  const auto from = [&](int stage, Direction direction) {
-    instruction.peer = rank_of(stage) == rank_ ? Instruction::kNobody : rank_of(stage);
-    instruction.key = {action.stage, action.microbatch, direction};
-  };
-  const auto to = [&](int stage, Direction direction) {
-    instruction.peer = rank_of(stage);
-    instruction.key = {stage, action.microbatch, direction};
-  };
-  switch (action.kind) {
-    case ActionKind::Forward:
-      from(before, Direction::Forward);
-      instruction.next_slot = slot_of(after);
-      break;
-    case ActionKind::FullBackward:
-    case ActionKind::InputBackward:
-      from(after, Direction::Backward);
-      instruction.next_slot = slot_of(before);
-      break;
-    case ActionKind::ReceiveForward:
-      from(before, Direction::Forward);
-      break;
-    case ActionKind::ReceiveBackward:
-      from(after, Direction::Backward);
-      break;
-    case ActionKind::SendForward:
-      to(after, Direction::Forward);
-      break;
-    case ActionKind::SendBackward:
-      to(before, Direction::Backward);
-      break;
-    default:
-      break;
-  }
-  return instruction;
-}
 
 void Executor::run(StepWork& work) {
   work_ = &work;

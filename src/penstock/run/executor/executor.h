@@ -1,12 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "penstock/base/error.h"
 #include "penstock/plan/schedule/microbatch_grid.h"
-#include "penstock/plan/schedule/placement.h"
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/custom_function.h"
 #include "penstock/run/executor/observer.h"
@@ -31,6 +32,8 @@ class StepError : public Error {
   std::string action_;
   std::string cause_;
 };
+
+struct Instruction;
 
 struct ExecutorOptions {
   CustomFunctions custom_functions = {};
@@ -59,11 +62,8 @@ class Executor {
   int peak_activations() const { return peak_activations_; }
 
  private:
-  struct Instruction;
   class Context;
 
-  Instruction compile(const Action& action, const Placement& placement) const;
-  int slot_of(int stage) const;
   void walk();
   void fetch(const Instruction& instruction);
   void perform(const Instruction& instruction);
@@ -83,8 +83,8 @@ class Executor {
   ProgressBoard& progress_;
   const ExecutorOptions& options_;
   std::vector<PipelineStage*> stages_;
-  std::vector<std::vector<std::string>> keywords_;  // that each stage takes
   std::vector<Instruction> instructions_;
+  std::vector<std::vector<std::string>> keywords_;  // that each stage takes
 
   StepWork* work_ = nullptr;
   int step_ = 0;  // the position in the list
