@@ -1,6 +1,5 @@
 #include <array>
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +15,7 @@
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/make_stage_module.h"
+#include "tests/run/support/message_of.h"
 
 // What goes wrong with torch.distributed.pipelining 2.14, and must not here. The numbers are those
 // of the table in README.md.
@@ -41,15 +41,6 @@ torch::Tensor sum_of_products(const torch::Tensor& output, const torch::Tensor& 
 
 torch::Tensor parameter(double value) {
   return torch::full({}, value, torch::requires_grad());
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 // The schedules of one rank per stage, with whole and with split backwards.

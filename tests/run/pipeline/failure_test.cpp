@@ -14,6 +14,7 @@
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/make_stage_module.h"
 #include "tests/run/support/baseline.h"
+#include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 
 namespace penstock {
@@ -41,15 +42,6 @@ class FragileBlock final : public Block {
 };
 
 constexpr int kNever = 1'000'000;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 class Failure : public testing::TestWithParam<const char*> {};
 

@@ -12,6 +12,7 @@
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/make_stage_module.h"
 #include "tests/run/support/baseline.h"
+#include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 
 namespace penstock {
@@ -33,15 +34,6 @@ StageList stages_of(Functions... functions) {
 
 torch::Tensor sum_of_products(const torch::Tensor& output, const torch::Tensor& target) {
   return (output * target).sum();
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 torch::Tensor parameter(double value) {

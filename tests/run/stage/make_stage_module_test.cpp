@@ -12,21 +12,13 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/pipeline/schedules.h"
+#include "tests/run/support/message_of.h"
 
 namespace penstock {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 class TwoInputs final : public torch::nn::Module {
  public:
