@@ -97,6 +97,7 @@ void Executor::run(StepWork& work) {
   const at::AutoGradMode grad_mode(work.is_training);
   for (const auto& observer : options_.observers) observer->rank_begins(rank_);
   try {
+    transport_.begin_step(work.number);
     walk();
   } catch (...) {
     // Whatever is on its way belongs to a step that is over.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace penstock {
 // What the ranks work on in one step. Shared by all of them; the results are written by the rank
 // of the last stage only.
 struct StepWork {
+  std::int64_t number = 0;  // of the step, the same on all ranks
   bool is_training = false;
   WeightGradients weight_gradients = WeightGradients::Exact;
 

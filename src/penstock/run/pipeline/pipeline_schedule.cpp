@@ -222,7 +222,8 @@ class PipelineSchedule::Impl {
     const Turn turn(is_running_);
     require_batch(batch);
     const std::vector<double> weights = weights_of(batch.targets, options_);
-    StepWork work{.is_training = is_training,
+    StepWork work{.number = num_steps_++,
+                  .is_training = is_training,
                   .inputs = batch.inputs,
                   .targets = batch.targets,
                   .loss = &options_.loss,
@@ -313,6 +314,7 @@ class PipelineSchedule::Impl {
   std::vector<std::exception_ptr> errors_;                 // by rank
   std::atomic<int> first_failure_ = kNobody;
   std::atomic<bool> is_running_ = false;
+  std::int64_t num_steps_ = 0;
 };
 
 PipelineSchedule::PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options)

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "penstock/base/error.h"
 #include "penstock/run/transport/message.h"
 
@@ -29,7 +31,12 @@ class Transport {
   Transport& operator=(Transport&&) = delete;
   virtual ~Transport() = default;
 
-  // Hands `message` over and leaves it empty. Does not wait for the receiver.
+  // What is sent and received from now on belongs to this step of the training run. All ranks count
+  // alike: a message of another step is an error, not data.
+  virtual void begin_step(std::int64_t number) = 0;
+
+  // Hands `message` over and leaves it empty. Does not wait for the receiver, unless that is a
+  // whole step behind.
   virtual void send(int to_rank, MessageKey key, Message& message) = 0;
 
   // Announces that receive() will ask for this message later.

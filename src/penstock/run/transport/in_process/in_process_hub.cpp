@@ -13,6 +13,7 @@ class InProcessHub::Endpoint final : public Transport {
  public:
   Endpoint(InProcessHub& hub, int rank) : hub_(hub), rank_(rank) {}
 
+  void begin_step(std::int64_t /*number*/) override {}  // reset() is between steps
   void send(int to_rank, MessageKey key, Message& message) override {
     hub_.send(to_rank, key, message);
   }
