@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+// Where the c10d of libtorch 1.13 and 2.x differ. Included by few sources only: it is large.
+namespace penstock {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+// 2.x serves a store with libuv by default, which Debian's build does not have.
+template <class Options>
+void use_plain_sockets(Options& options) {
+  if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
+}
+
+// Waits for the server, if this is not it, but never for other clients: in 1.13 that wait ends
+// without a word when clients are missing.
+inline StorePtr make_tcp_store(const std::string& address, int port, bool is_server) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = is_server;
+  options.waitWorkers = false;
+  use_plain_sockets(options);
+  return c10::make_intrusive<c10d::TCPStore>(address, options);
+}
+
+}  // namespace penstock

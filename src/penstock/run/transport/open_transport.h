@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/transport/transport.h"
+#include "penstock/run/world/world.h"
+
+namespace penstock {
+
+enum class TransportKind {
+  Automatic,     // shared memory between ranks of one host, Gloo between hosts
+  SharedMemory,  // an error if two ranks cannot share memory
+  Gloo,
+};
+
+struct ProcessTransportOptions {
+  TransportKind kind = TransportKind::Automatic;
+  Extent extent = {};             // of the program: the messages there are
+  std::uint64_t fingerprint = 0;  // of the program; the same on all ranks
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
+  // How long a wait spins before it parks. Default: 100 us if every rank of this host has a core.
+  std::optional<std::chrono::nanoseconds> spin = std::nullopt;
+};
+
+// This process's way to the other ranks of `group`, which number themselves by their place in it.
+// To be called by all of them. Throws TransportError, which names ranks, if they do not find each
+// other or do not run the same program.
+//
+// A transport that was stopped, or has thrown a TransportError other than a deadline, is finished;
+// the group may open another one. `world` must outlive the call only.
+std::unique_ptr<Transport> open_transport(World& world, const Group& group,
+                                          const ProcessTransportOptions& options);
+
+}  // namespace penstock

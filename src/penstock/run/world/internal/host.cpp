@@ -1,0 +1,124 @@
+#include "penstock/run/world/internal/host.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "penstock/base/text.h"
+#include "penstock/run/world/store.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+class Socket {
+ public:
+  explicit Socket(const addrinfo& address)
+      : descriptor_(
+            socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol)) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  Socket(Socket&&) = delete;
+  Socket& operator=(Socket&&) = delete;
+  ~Socket() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  bool connect_to(const addrinfo& address) const {
+    return descriptor_ >= 0 && connect(descriptor_, address.ai_addr, address.ai_addrlen) == 0;
+  }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+struct Lookup {
+  Addresses addresses;
+  std::string error;  // why there are none
+};
+
+Lookup look_up(const Endpoint& endpoint, int socket_type) {
+  addrinfo wanted{};
+  wanted.ai_socktype = socket_type;
+  addrinfo* found = nullptr;
+  const int result =
+      getaddrinfo(endpoint.address.c_str(), std::to_string(endpoint.port).c_str(), &wanted, &found);
+  if (result == 0) return {Addresses(found), ""};
+  return {nullptr, fmt::format("the host name {} is unknown: {}", quote(endpoint.address),
+                               gai_strerror(result))};
+}
+
+// Empty if a connection was made, otherwise why not.
+std::string try_to_connect(const Endpoint& endpoint) {
+  const Lookup lookup = look_up(endpoint, SOCK_STREAM);
+  std::string error = lookup.error;
+  for (const addrinfo* address = lookup.addresses.get(); address != nullptr;
+       address = address->ai_next) {
+    if (Socket(*address).connect_to(*address)) return {};
+    error = std::strerror(errno);
+  }
+  return error;
+}
+
+}  // namespace
+
+std::string host_identity() {
+  constexpr std::size_t kLongestName = 256;
+  std::array<char, kLongestName> name{};
+  gethostname(name.data(), name.size() - 1);
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return fmt::format("{} {}", name.data(), boot);
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  return fmt::format("{}:{}", endpoint.address, endpoint.port);
+}
+
+std::string wait_for_listener(const Endpoint& endpoint, Clock::time_point deadline) {
+  constexpr auto kPause = std::chrono::milliseconds(10);
+  for (;;) {
+    std::string error = try_to_connect(endpoint);
+    const auto left = deadline - Clock::now();
+    if (error.empty() || left <= Clock::duration::zero()) return error;
+    std::this_thread::sleep_for(std::min<Clock::duration>(kPause, left));
+  }
+}
+
+std::string local_address_towards(const Endpoint& endpoint) {
+  const Lookup lookup = look_up(endpoint, SOCK_DGRAM);  // connecting one sends nothing
+  std::string error = lookup.error;
+  for (const addrinfo* address = lookup.addresses.get(); address != nullptr;
+       address = address->ai_next) {
+    const Socket socket(*address);
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    std::array<char, NI_MAXHOST> text{};
+    if (socket.connect_to(*address) &&
+        getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      return text.data();
+    }
+    error = std::strerror(errno);
+  }
+  throw WorldError(
+      fmt::format("no address of this host reaches {}: {}", to_string(endpoint), error));
+}
+
+}  // namespace penstock

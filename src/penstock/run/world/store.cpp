@@ -1,0 +1,110 @@
+#include "penstock/run/world/store.h"
+
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "penstock/base/text.h"
+#include "penstock/run/libtorch/c10d.h"
+#include "penstock/run/world/internal/host.h"
+#include "penstock/run/world/world_options.h"
+
+namespace penstock {
+namespace {
+
+// Lets a client reach its server at once: 1.13 itself tries again only after a second.
+StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) {
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  if (const std::string error = wait_for_listener(master, deadline); !error.empty()) {
+    throw WorldError(fmt::format("rank {} could not reach rank 0 at {} within {:.3g} s: {}",
+                                 options.rank, to_string(master),
+                                 std::chrono::duration<double>(options.timeout).count(), error));
+  }
+  return make_tcp_store(options.master_address, options.master_port, false);
+}
+
+StorePtr listen_as_master(const WorldOptions& options, const Endpoint& master) {
+  try {
+    return make_tcp_store(options.master_address, options.master_port, true);
+  } catch (const std::exception&) {
+    throw WorldError(
+        fmt::format("rank 0 cannot listen on {}: the port is in use, or not allowed; choose "
+                    "another one for all ranks (MASTER_PORT)",
+                    to_string(master)));
+  }
+}
+
+StorePtr make_store(const WorldOptions& options) {
+  if (!options.store_file.empty()) {
+    return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
+  }
+  if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
+  const Endpoint master{options.master_address, options.master_port};
+  return options.rank == 0 ? listen_as_master(options, master) : connect_to_master(options, master);
+}
+
+std::string place_of(const WorldOptions& options) {
+  if (!options.store_file.empty()) return fmt::format("in {}", quote(options.store_file));
+  return fmt::format("at {}:{}", options.master_address, options.master_port);
+}
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+}  // namespace
+
+struct Store::Impl {
+  StorePtr store;
+  std::string place;
+
+  // Says whose failure it is, whatever libtorch throws.
+  template <typename Call>
+  auto call(const Call& call) {
+    try {
+      return call(*store);
+    } catch (const c10::Error& error) {
+      fail(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& cause) const {
+    throw WorldError(fmt::format("lost the values that ranks share {}, so rank 0 may be gone: {}",
+                                 place, cause));
+  }
+};
+
+Store::Store(const WorldOptions& options)
+    : impl_(std::make_unique<Impl>(
+          Impl{.store = c10::make_intrusive<c10d::PrefixStore>("penstock", make_store(options)),
+               .place = place_of(options)})) {}
+
+Store::~Store() = default;
+
+void Store::set(const std::string& key, const std::string& value) {
+  impl_->call([&](c10d::Store& store) { store.set(key, bytes_of(value)); });
+}
+
+std::optional<std::string> Store::find(const std::string& key) {
+  return impl_->call([&](c10d::Store& store) -> std::optional<std::string> {
+    if (!store.check({key})) return std::nullopt;
+    const std::vector<std::uint8_t> value = store.get(key);
+    return std::string(value.begin(), value.end());
+  });
+}
+
+std::int64_t Store::add(const std::string& key, std::int64_t amount) {
+  return impl_->call([&](c10d::Store& store) { return store.add(key, amount); });
+}
+
+c10d::Store& Store::native() {
+  return *impl_->store;
+}
+
+}  // namespace penstock

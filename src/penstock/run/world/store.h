@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "penstock/base/error.h"
+
+namespace c10d {
+class Store;
+}  // namespace c10d
+
+namespace penstock {
+
+// Ranks that do not find each other, or do not agree on who they are.
+class WorldError : public Error {
+ public:
+  using Error::Error;
+};
+
+struct WorldOptions;
+
+// Keys with values that all ranks of a world see; libtorch's c10d::Store. Safe from several
+// threads. Throws WorldError if the process that holds the values is gone.
+class Store {
+ public:
+  // Where the ranks of `options` meet. Does not wait for them, except for rank 0 to listen.
+  explicit Store(const WorldOptions& options);
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  Store(Store&&) = delete;
+  Store& operator=(Store&&) = delete;
+  ~Store();
+
+  void set(const std::string& key, const std::string& value);
+  std::optional<std::string> find(const std::string& key);
+
+  // Adds to the number under `key`, which starts at 0, and returns the sum.
+  std::int64_t add(const std::string& key, std::int64_t amount);
+
+  // For what libtorch connects through a store. Its blocking calls keep other threads waiting.
+  c10d::Store& native();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock

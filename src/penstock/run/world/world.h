@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "penstock/run/world/group.h"
+#include "penstock/run/world/store.h"
+#include "penstock/run/world/world_options.h"
+
+namespace penstock {
+
+// What each rank tells the others about itself.
+struct Member {
+  std::string host;     // equal for processes that may share memory
+  std::string address;  // that the other ranks can connect to
+  int process_id = 0;
+  int local_rank = 0;
+};
+
+// The processes of a job, each of them a rank. Made at the same time by all of them.
+class World {
+ public:
+  // Returns when all ranks are there. Throws WorldError, on all ranks that have joined, if a rank
+  // is missing at the end of the timeout, there twice, or started for a world of another size.
+  explicit World(const WorldOptions& options);
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  int local_rank() const { return options_.local_rank; }
+  const Member& member(int rank) const;
+  int num_ranks_on_this_host() const;
+  Group everyone() const;  // as one group
+
+  Store& store() { return store_; }
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
+
+  // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
+  // all of them, with the same `topic`, once per topic. Throws WorldError, which names the ranks
+  // that are missing at the end of the timeout.
+  std::vector<std::string> exchange(const Group& group, const std::string& topic,
+                                    const std::string& value);
+
+  // A number that counts the calls with this name, and so is the same on all ranks.
+  int next_count(const std::string& name);
+
+ private:
+  void join();
+  void refuse(const std::string& reason);
+
+  WorldOptions options_;
+  Store store_;
+  std::vector<Member> members_;
+  std::vector<std::pair<std::string, int>> counts_;
+};
+
+}  // namespace penstock

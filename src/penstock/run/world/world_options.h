@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace penstock {
+
+// Who a process is among the ranks of a job, and where they meet. A world of one rank needs no
+// meeting place.
+struct WorldOptions {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // among the ranks of this host
+
+  // Rank 0 listens here, the others connect.
+  std::string master_address = "127.0.0.1";
+  int master_port = 29500;
+  // If not empty, they meet in this file instead. It must not exist from an earlier run, and all
+  // ranks must see it.
+  std::string store_file = {};
+
+  // At which the other ranks reach this one. Empty: the address that reaches the master.
+  std::string address = {};
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for all ranks to be there
+};
+
+// The value of an environment variable, or null.
+using GetVariable = std::function<const char*(const char* name)>;
+
+// What torchrun, mpirun and srun tell their processes: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
+// and LOCAL_RANK, or the variables of Open MPI and Slurm for the last three. A program calls it as
+//   World world(world_options_from_environment(std::getenv));
+// Throws ArgumentError, which names the variable, if one is missing or makes no sense.
+WorldOptions world_options_from_environment(const GetVariable& variable);
+
+}  // namespace penstock

@@ -1,0 +1,301 @@
+#include "penstock/run/world/world.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace penstock {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A folder of its own for the files in which ranks meet.
+class WorldTest : public testing::Test {
+ protected:
+  WorldTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "penstock-world-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~WorldTest() override { std::filesystem::remove_all(folder_); }
+
+  WorldOptions in_file(int rank, int size) const {
+    return {.rank = rank,
+            .size = size,
+            .local_rank = rank,
+            .store_file = folder_ / "store",
+            .timeout = std::chrono::minutes(1)};
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+using Task = std::function<void(World&)>;
+
+// What joining ends in for each rank: the error, or empty. Ranks are threads here, for all that
+// they share is the store.
+std::vector<std::string> join_all(const std::vector<WorldOptions>& ranks, const Task& task = {}) {
+  std::vector<std::future<std::string>> futures;
+  for (const WorldOptions& options : ranks) {
+    futures.push_back(std::async(std::launch::async, [options, task]() -> std::string {
+      try {
+        World world(options);
+        if (task) task(world);
+        return "";
+      } catch (const Error& error) {
+        return error.what();
+      }
+    }));
+  }
+  std::vector<std::string> ends;
+  for (auto& future : futures) ends.push_back(future.get());
+  return ends;
+}
+
+class Port {
+ public:
+  Port() : socket_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(socket_, 1), 0);
+    socklen_t length = sizeof(address);
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    number_ = ntohs(address.sin6_port);
+  }
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+  Port(Port&&) = delete;
+  Port& operator=(Port&&) = delete;
+  ~Port() { free(); }
+  void free() {
+    if (socket_ >= 0) close(socket_);
+    socket_ = -1;
+  }
+  int number() const { return number_; }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
+
+TEST_F(WorldTest, TellsEachRankAboutAllOthers) {
+  const auto ends = join_all({in_file(0, 3), in_file(1, 3), in_file(2, 3)}, [](World& world) {
+    EXPECT_EQ(world.size(), 3);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(world.member(rank).local_rank, rank);
+      EXPECT_EQ(world.member(rank).process_id, getpid());
+      EXPECT_EQ(world.member(rank).address, "127.0.0.1");
+    }
+    EXPECT_EQ(world.num_ranks_on_this_host(), 3);
+    const std::vector<std::string> told =
+        world.exchange(world.everyone(), "greetings", fmt::format("from {}", world.rank()));
+    EXPECT_THAT(told, ElementsAre("from 0", "from 1", "from 2"));
+    EXPECT_EQ(world.next_count("a"), 0);
+    EXPECT_EQ(world.next_count("b"), 0);
+    EXPECT_EQ(world.next_count("a"), 1);
+  });
+  EXPECT_THAT(ends, ElementsAre("", "", ""));
+}
+
+TEST_F(WorldTest, MeetsAtAPort) {
+  Port port;
+  const auto at_port = [&](int rank) {
+    return WorldOptions{.rank = rank, .size = 2, .master_port = port.number()};
+  };
+  port.free();
+  // Rank 0 listens until rank 1 has what it asked for.
+  const auto ends = join_all({at_port(1), at_port(0)}, [](World& world) {
+    EXPECT_EQ(world.member(1 - world.rank()).address, "127.0.0.1");
+    world.exchange(world.everyone(), "end", "");
+    if (world.rank() == 1) world.store().set("seen", "");
+    while (!world.store().find("seen")) {
+    }
+  });
+  EXPECT_THAT(ends, ElementsAre("", ""));
+}
+
+TEST_F(WorldTest, NamesTheRanksThatAreMissing) {
+  std::vector<WorldOptions> ranks = {in_file(0, 4), in_file(2, 4)};
+  for (WorldOptions& options : ranks) options.timeout = std::chrono::milliseconds(300);
+  const std::string expected = "waited 0.3 s for ranks 1 and 3 of 4 to join";
+  EXPECT_THAT(join_all(ranks), ElementsAre(expected, expected));
+}
+
+// libtorch 1.13's own wait for the others ends silently here.
+TEST_F(WorldTest, NamesTheRanksThatAreMissingAtAPort) {
+  Port port;
+  const WorldOptions alone{.rank = 0,
+                           .size = 2,
+                           .master_port = port.number(),
+                           .timeout = std::chrono::milliseconds(100)};
+  port.free();
+  EXPECT_THAT(join_all({alone}), ElementsAre("waited 0.1 s for rank 1 of 2 to join"));
+}
+
+TEST_F(WorldTest, TellsEveryoneThatARankIsThereTwice) {
+  const auto ends = join_all({in_file(0, 3), in_file(1, 3), in_file(1, 3)});
+  for (const std::string& end : ends) {
+    EXPECT_THAT(end, StartsWith("two processes say that they are rank 1 of 3, or \""));
+    EXPECT_THAT(end, HasSubstr("is left from an earlier run"));
+  }
+}
+
+TEST_F(WorldTest, TellsEveryoneThatSizesDiffer) {
+  const auto ends = join_all({in_file(0, 3), in_file(1, 3), in_file(2, 4)});
+  for (const std::string& end : ends) {
+    EXPECT_THAT(end, HasSubstr("was started for a world of"));
+    EXPECT_THAT(end, HasSubstr("rank 2"));
+  }
+}
+
+TEST_F(WorldTest, SaysThatThePortIsInUse) {
+  const Port port;
+  const WorldOptions master{.rank = 0, .size = 2, .master_port = port.number()};
+  EXPECT_THAT(join_all({master}),
+              ElementsAre(fmt::format(
+                  "rank 0 cannot listen on 127.0.0.1:{}: the port is in use, or not allowed; "
+                  "choose another one for all ranks (MASTER_PORT)",
+                  port.number())));
+}
+
+TEST_F(WorldTest, SaysThatNobodyListens) {
+  Port port;
+  const WorldOptions lonely{
+      .rank = 1, .size = 2, .master_port = port.number(), .timeout = std::chrono::milliseconds(50)};
+  port.free();
+  EXPECT_THAT(
+      join_all({lonely}),
+      ElementsAre(fmt::format("rank 1 could not reach rank 0 at 127.0.0.1:{} within 0.05 s: "
+                              "Connection refused",
+                              port.number())));
+}
+
+TEST_F(WorldTest, NamesTheRanksThatDoNotComeToAnExchange) {
+  std::vector<WorldOptions> ranks = {in_file(0, 2), in_file(1, 2)};
+  ranks[0].timeout = std::chrono::seconds(1);
+  const auto ends = join_all(ranks, [](World& world) {
+    if (world.rank() == 0) world.exchange(world.everyone(), "roll call", "");
+  });
+  EXPECT_THAT(ends, ElementsAre("waited 1 s for rank 1, which did not come to \"roll call\"", ""));
+}
+
+TEST(WorldOptions, RefusesRanksThatAreNotThere) {
+  EXPECT_THAT(join_all({{.rank = 2, .size = 2}}),
+              ElementsAre("there is no rank 2 in a world of 2 ranks"));
+  EXPECT_THAT(join_all({{.rank = 0, .size = 0}}),
+              ElementsAre("a world has at least 1 rank, not 0"));
+}
+
+TEST(WorldOptions, NeedNoMeetingPlaceForOneRank) {
+  World world(WorldOptions{});
+  EXPECT_THAT(world.exchange(world.everyone(), "topic", "value"), ElementsAre("value"));
+}
+
+using Variables = std::map<std::string, std::string>;
+
+WorldOptions options_from(const Variables& variables) {
+  return world_options_from_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_from(const Variables& variables) {
+  try {
+    options_from(variables);
+    return "nothing was thrown";
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+}
+
+TEST(WorldOptionsFromEnvironment, TakesWhatTorchrunSets) {
+  const WorldOptions options = options_from({{"RANK", "3"},
+                                             {"WORLD_SIZE", "8"},
+                                             {"LOCAL_RANK", "1"},
+                                             {"MASTER_ADDR", "node7"},
+                                             {"MASTER_PORT", "1234"},
+                                             {"SLURM_PROCID", "5"}});
+  EXPECT_EQ(options.rank, 3);
+  EXPECT_EQ(options.size, 8);
+  EXPECT_EQ(options.local_rank, 1);
+  EXPECT_EQ(options.master_address, "node7");
+  EXPECT_EQ(options.master_port, 1234);
+}
+
+TEST(WorldOptionsFromEnvironment, TakesWhatMpirunAndSrunSet) {
+  const WorldOptions mpi = options_from({{"OMPI_COMM_WORLD_RANK", "1"},
+                                         {"OMPI_COMM_WORLD_SIZE", "2"},
+                                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                         {"MASTER_ADDR", "a"}});
+  EXPECT_EQ(mpi.rank, 1);
+  EXPECT_EQ(mpi.size, 2);
+  EXPECT_EQ(mpi.local_rank, 1);
+  EXPECT_EQ(mpi.master_port, 29500);
+  const WorldOptions slurm = options_from(
+      {{"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "2"}, {"MASTER_ADDR", "a"}});
+  EXPECT_EQ(slurm.rank, 6);
+  EXPECT_EQ(slurm.size, 7);
+  EXPECT_EQ(slurm.local_rank, 2);
+}
+
+TEST(WorldOptionsFromEnvironment, NamesTheVariableThatIsWrong) {
+  EXPECT_THAT(error_from({}), StartsWith("the environment does not say which rank this is; start"));
+  EXPECT_EQ(error_from({{"RANK", "0"}}),
+            "the environment variable WORLD_SIZE is missing, although RANK is set");
+  EXPECT_EQ(error_from({{"WORLD_SIZE", "2"}}),
+            "the environment variable RANK is missing, although WORLD_SIZE is set");
+  EXPECT_EQ(error_from({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+            "the environment variable RANK is \"2\"; expected a number from 0 to 1");
+  EXPECT_EQ(error_from({{"RANK", "0"}, {"WORLD_SIZE", "2x"}}),
+            "the environment variable WORLD_SIZE is \"2x\"; expected a number of at least 1");
+  EXPECT_THAT(error_from({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+              StartsWith("the environment variable MASTER_ADDR is missing; the 2 ranks meet at"));
+  EXPECT_EQ(
+      error_from(
+          {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+      "the environment variable MASTER_PORT is \"70000\"; expected a number from 1 to 65535");
+}
+
+TEST(Mesh, PutsEachRankInAPipelineAndADataGroup) {
+  const Mesh mesh(6, {.pipeline = 3, .data = 2});
+  EXPECT_THAT(mesh.pipeline_of(0).ranks, ElementsAre(0, 2, 4));
+  EXPECT_THAT(mesh.pipeline_of(5).ranks, ElementsAre(1, 3, 5));
+  EXPECT_THAT(mesh.data_group_of(0).ranks, ElementsAre(0, 1));
+  EXPECT_THAT(mesh.data_group_of(5).ranks, ElementsAre(4, 5));
+  EXPECT_EQ(mesh.pipeline_of(4).rank_of(4), 2);
+  EXPECT_EQ(mesh.pipeline_of(4).rank_of(5), Group::kNotAMember);
+  EXPECT_EQ(mesh.pipeline_of(0).name, mesh.pipeline_of(4).name);
+  EXPECT_NE(mesh.pipeline_of(0).name, mesh.pipeline_of(1).name);
+  EXPECT_NE(mesh.pipeline_of(0).name, mesh.data_group_of(0).name);
+}
+
+TEST(Mesh, RefusesShapesThatDoNotFit) {
+  try {
+    const Mesh mesh(6, {.pipeline = 4, .data = 2});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const ArgumentError& error) {
+    EXPECT_STREQ(error.what(),
+                 "a mesh of 4 pipeline ranks x 2 pipelines needs 8 ranks, but there are 6");
+  }
+}
+
+}  // namespace
+}  // namespace penstock
