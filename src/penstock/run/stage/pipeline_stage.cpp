@@ -5,11 +5,11 @@
 #include <unordered_set>
 
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "penstock/base/assert.h"
 #include "penstock/base/text.h"
+#include "penstock/run/libtorch/cause.h"
 #include "penstock/run/microbatch/tree.h"
 
 namespace penstock {
@@ -36,11 +36,6 @@ at::Tensor leaf_of(const at::Tensor& tensor) {
   at::Tensor leaf = tensor.detach();
   if (tensor.requires_grad()) leaf.set_requires_grad(true);
   return leaf;
-}
-
-std::string cause_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
 }
 
 }  // namespace

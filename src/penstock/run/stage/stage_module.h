@@ -11,6 +11,8 @@
 
 namespace penstock {
 
+class SharedClaims;
+
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // The slice of a model that a stage runs: something to call, and the tensors it owns. See
@@ -33,6 +35,13 @@ class StageModule {
   // A tensor that is registered under several names is listed under each of them.
   virtual NamedTensors named_parameters() const = 0;
   virtual NamedTensors named_buffers() const = 0;
+
+  // The parameters among them that other stages of the model use too, one entry per use. forward()
+  // takes them as its last inputs: in training not the tensors themselves but an alias for each
+  // use, whose gradients the pipeline adds up in the order in which one process would.
+  virtual NamedTensors shared_parameters() const { return {}; }
+  // Says which stage counts them as its own. Not null if there are any.
+  virtual std::shared_ptr<SharedClaims> shared_claims() const { return nullptr; }
 
   virtual void train(bool on) = 0;
   virtual void to(at::Device device) = 0;
