@@ -161,13 +161,13 @@ TEST(InProcessHub, HandsTensorsOverWithoutCopying) {
   EXPECT_EQ(message.front().toTensor().data_ptr(), tensor.data_ptr());
 }
 
-TEST(InProcessHub, ForgetsMessagesAndStopsWhenItIsReset) {
+TEST(InProcessHub, ForgetsMessagesAndStopsAfterAFailure) {
   InProcessHub hub(2, kExtent, {.spin = {}, .deadline = std::chrono::milliseconds(5)});
   Message message = {torch::ones({1})};
   hub.endpoint(0).send(1, activation(1, 0), message);
   hub.endpoint(0).stop();
   EXPECT_THROW(hub.endpoint(1).receive(0, activation(1, 0), message), StoppedError);
-  hub.reset();
+  hub.fail_step(nullptr);
   EXPECT_THROW(hub.endpoint(1).receive(0, activation(1, 0), message), TransportError);
 }
 

@@ -11,9 +11,9 @@
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/custom_function.h"
 #include "penstock/run/executor/observer.h"
-#include "penstock/run/executor/progress_board.h"
 #include "penstock/run/executor/step_work.h"
 #include "penstock/run/stage/pipeline_stage.h"
+#include "penstock/run/transport/progress_board.h"
 #include "penstock/run/transport/transport.h"
 
 namespace penstock {

@@ -15,6 +15,7 @@
 #include "penstock/run/executor/loss_function.h"
 #include "penstock/run/microbatch/split.h"
 #include "penstock/run/stage/pipeline_stage.h"
+#include "penstock/run/transport/rank_group.h"
 
 namespace penstock {
 
@@ -28,8 +29,11 @@ enum class LossWeights {
 
 struct ScheduleOptions {
   int num_microbatches = 1;
-  // Ranks, one thread each. 0: as many as the schedule's usual number of stages per rank makes.
+  // Ranks, one thread each. 0: those of the group, or as many as the schedule's usual number of
+  // stages per rank makes.
   int num_ranks = 0;
+  // Ranks that are processes. Without a group, all are threads of this one.
+  std::shared_ptr<RankGroup> group = nullptr;
   LossFunction loss = {};  // without one, only eval() works
 
   SplitOptions split = {};                                    // of the inputs
@@ -63,15 +67,27 @@ struct PresplitBatch {
   std::vector<c10::IValue> targets = {};
 };
 
+// For a process that does not have the first stage: step(no_inputs).
+struct NoInputs {
+  explicit constexpr NoInputs() = default;
+};
+inline constexpr NoInputs no_inputs{};
+
 struct StepResult {
   c10::IValue output;              // merged; None unless return_outputs
   std::vector<at::Tensor> losses;  // by microbatch, not scaled; empty if there is no target
 };
 
-// A pipeline in one process: all stages of a model, one thread per rank, and the program that says
-// what each rank does. The program is proved before anything runs.
+// A pipeline: the stages of a model, and the program that says what each rank does. The program is
+// proved before anything runs.
 //
-// For one caller at a time. The calling thread works as rank 0.
+// Without a group, all stages are here and each rank is a thread. With one, each process makes the
+// pipeline of its own stages alone, with the same schedule and options as the others, and calls
+// step() and eval() as often as they do. The rank of the first stage then gives the inputs; that of
+// the last one gives the target and gets outputs and losses. Others may leave these out, and get
+// nothing. A step that fails in any process fails in all, and ends what the group can do.
+//
+// For one caller at a time. The calling thread works as the first rank of the process.
 class PipelineSchedule {
  public:
   // A custom schedule: a compute order, or a program that is lowered already. Throws ScheduleError
@@ -88,18 +104,21 @@ class PipelineSchedule {
   // are then free of what the step has left, except for the gradients it has already added.
   StepResult step(std::vector<c10::IValue> inputs, const StepOptions& options = {});
   StepResult step(const PresplitBatch& batch, const StepOptions& options = {});
+  StepResult step(NoInputs none, const StepOptions& options = {});
 
   // Runs the forwards alone, without recording gradients. A target makes it compute losses.
   StepResult eval(std::vector<c10::IValue> inputs, const StepOptions& options = {});
   StepResult eval(const PresplitBatch& batch, const StepOptions& options = {});
+  StepResult eval(NoInputs none, const StepOptions& options = {});
 
   int num_ranks() const;
   int num_microbatches() const;
-  const StageList& stages() const;
+  const StageList& stages() const;       // of this process
   const Schedule& program() const;       // what step() runs
   const Schedule& eval_program() const;  // what eval() runs
 
-  // Per rank, the largest number of (stage, microbatch) pairs held at a time in the last step().
+  // Per rank of this process, the largest number of (stage, microbatch) pairs held at a time in the
+  // last step().
   std::vector<int> peak_activations() const;
 
  private:

@@ -12,6 +12,12 @@
 namespace penstock {
 namespace {
 
+// Of the whole pipeline. A process that has some of the stages asks one of them.
+int num_stages_of(const StageList& stages, const ScheduleOptions& options) {
+  const bool can_ask = options.group != nullptr && !stages.empty() && stages.front() != nullptr;
+  return can_ask ? stages.front()->num_stages() : static_cast<int>(stages.size());
+}
+
 Schedule make_order(std::string_view name, const StageList& stages,
                     const ScheduleOptions& options) {
   const ScheduleFamily& family = schedule_family(name);
@@ -20,7 +26,9 @@ Schedule make_order(std::string_view name, const StageList& stages,
     shape.num_ranks = family.num_ranks;
     return make_schedule(name, shape);  // its layout is fixed
   }
-  const int num_stages = static_cast<int>(stages.size());
+  if (options.group != nullptr && shape.num_ranks == 0)
+    shape.num_ranks = options.group->num_ranks();
+  const int num_stages = num_stages_of(stages, options);
   if (num_stages == 0) return {};  // the pipeline will complain
   if (shape.num_ranks == 0) shape.num_ranks = num_stages / family.default_stages_per_rank;
   if (shape.num_ranks < 1 || num_stages % shape.num_ranks != 0) {
@@ -35,13 +43,15 @@ Schedule make_order(std::string_view name, const StageList& stages,
 
 }  // namespace
 
-BuiltInSchedule::BuiltInSchedule(std::string_view name, StageList stages, ScheduleOptions options)
-    : PipelineSchedule(stages, make_order(name, stages, options), std::move(options)) {}
+BuiltInSchedule::BuiltInSchedule(std::string_view name, const StageList& stages,
+                                 const ScheduleOptions& options)
+    // Copied, because nothing says which of the arguments is made first.
+    : PipelineSchedule(stages, make_order(name, stages, options), options) {}
 
 ScheduleFactory get_schedule_class(std::string_view name) {
   const std::string family(schedule_family(name).name);
-  return [family](StageList stages, ScheduleOptions options) {
-    return std::make_unique<BuiltInSchedule>(family, std::move(stages), std::move(options));
+  return [family](const StageList& stages, const ScheduleOptions& options) {
+    return std::make_unique<BuiltInSchedule>(family, stages, options);
   };
 }
 

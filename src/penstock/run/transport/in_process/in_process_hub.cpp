@@ -31,6 +31,7 @@ class InProcessHub::Endpoint final : public Transport {
 InProcessHub::InProcessHub(int num_ranks, Extent extent, WaitPolicy policy)
     : extent_(extent),
       policy_(policy),
+      progress_(num_ranks),
       places_(2 * static_cast<std::size_t>(extent.num_stages) *
               static_cast<std::size_t>(extent.num_microbatches)),
       doorbells_(static_cast<std::size_t>(num_ranks)) {
@@ -80,6 +81,11 @@ void InProcessHub::receive(int rank, int from_rank, MessageKey key, Message& mes
 void InProcessHub::stop() noexcept {
   is_stopped_.store(true);
   for (Doorbell& doorbell : doorbells_) doorbell.ring();
+}
+
+std::exception_ptr InProcessHub::fail_step(std::exception_ptr failure) {
+  reset();
+  return failure;
 }
 
 void InProcessHub::reset() {

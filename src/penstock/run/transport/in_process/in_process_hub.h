@@ -6,26 +6,30 @@
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/threads/doorbell.h"
+#include "penstock/run/transport/progress_board.h"
+#include "penstock/run/transport/rank_group.h"
 #include "penstock/run/transport/transport.h"
 
 namespace penstock {
 
 // Connects ranks that are threads of one process. Every message has a place of its own, by key:
 // the sender puts the tensors there, the receiver takes them, and nothing is copied.
-class InProcessHub {
+class InProcessHub final : public Fabric {
  public:
   InProcessHub(int num_ranks, Extent extent, WaitPolicy policy);
   InProcessHub(const InProcessHub&) = delete;
   InProcessHub& operator=(const InProcessHub&) = delete;
   InProcessHub(InProcessHub&&) = delete;
   InProcessHub& operator=(InProcessHub&&) = delete;
-  ~InProcessHub();
+  ~InProcessHub() override;
 
-  // The endpoint of `rank`; lives as long as the hub.
-  Transport& endpoint(int rank);
+  Transport& endpoint(int rank) override;
+  ProgressBoard& progress() override { return progress_; }
+  void begin_step(const Schedule& /*program*/) override {}
+  void end_step() override {}
 
-  // Forgets every message that was not received, and a stop(). Only while no rank is running.
-  void reset();
+  // Forgets what the step has left, so that the next one can begin. Returns `failure`.
+  std::exception_ptr fail_step(std::exception_ptr failure) override;
 
  private:
   class Endpoint;
@@ -39,9 +43,11 @@ class InProcessHub {
   void send(int to_rank, MessageKey key, Message& message);
   void receive(int rank, int from_rank, MessageKey key, Message& message);
   void stop() noexcept;
+  void reset();
 
   Extent extent_;
   WaitPolicy policy_;
+  ProgressBoard progress_;
   std::atomic<bool> is_stopped_ = false;
   std::vector<Place> places_;
   std::vector<Doorbell> doorbells_;                   // by receiving rank

@@ -6,7 +6,8 @@
 
 namespace penstock {
 
-// How far each rank has got. Written by the rank, read by anyone who has to explain a wait.
+// How far each rank has got in its list. Written by the rank, read by anyone who has to explain a
+// wait; of ranks in other processes it holds what was heard last.
 class ProgressBoard {
  public:
   explicit ProgressBoard(int num_ranks) : finished_(static_cast<std::size_t>(num_ranks)) {}

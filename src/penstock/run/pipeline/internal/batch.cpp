@@ -1,0 +1,95 @@
+#include "penstock/run/pipeline/internal/batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+#include "penstock/run/microbatch/tree.h"
+
+namespace penstock {
+namespace {
+
+std::int64_t rows_of(const c10::IValue& target) {
+  std::int64_t rows = -1;
+  for_each_tensor(target, [&rows](const at::Tensor& tensor) {
+    if (rows < 0 && tensor.dim() > 0) rows = tensor.size(0);
+  });
+  if (rows < 0) {
+    throw ArgumentError(
+        fmt::format("LossWeights::ByRows needs a target with a tensor that has rows, but it is {}",
+                    describe(target)));
+  }
+  return rows;
+}
+
+}  // namespace
+
+PresplitBatch split_batch(std::vector<c10::IValue> inputs, const StepOptions& step_options,
+                          const ScheduleOptions& options, LocalEnds ends) {
+  SplitOptions split = options.split;
+  if (!ends.has_first_stage) {
+    inputs.clear();
+    split.args.reset();
+  }
+  PresplitBatch batch;
+  batch.inputs =
+      split_microbatches({std::move(inputs), step_options.kwargs}, options.num_microbatches, split);
+  if (ends.has_last_stage && !step_options.target.isNone()) {
+    batch.targets = split_value(step_options.target, options.num_microbatches,
+                                options.target_chunk_spec, "target");
+  }
+  return batch;
+}
+
+PresplitBatch keep_local(PresplitBatch batch, const ScheduleOptions& options, LocalEnds ends) {
+  if (!ends.has_first_stage) {
+    if (batch.inputs.empty()) {
+      batch.inputs.resize(static_cast<std::size_t>(options.num_microbatches));
+    }
+    for (Microbatch& microbatch : batch.inputs) microbatch.args.clear();
+  }
+  if (!ends.has_last_stage) batch.targets.clear();
+  return batch;
+}
+
+void require_batch(const PresplitBatch& batch, int num_microbatches) {
+  require_microbatches(batch.inputs, num_microbatches);
+  if (!batch.targets.empty() &&
+      batch.targets.size() != static_cast<std::size_t>(num_microbatches)) {
+    throw ArgumentError(
+        fmt::format("there are {} for {}",
+                    counted(static_cast<long long>(batch.targets.size()), "target", "targets"),
+                    counted(num_microbatches, "microbatch", "microbatches")));
+  }
+}
+
+void require_keywords(const PresplitBatch& batch, const std::set<std::string>& keywords) {
+  for (const auto& [name, value] : batch.inputs.front().kwargs) {
+    if (keywords.contains(name)) continue;
+    const std::vector<std::string_view> known(keywords.begin(), keywords.end());
+    const std::string_view nearest = nearest_name(name, known);
+    throw ArgumentError(
+        fmt::format("no stage takes a keyword input {}{}", quote(name),
+                    nearest.empty() ? "" : fmt::format("; did you mean {}?", quote(nearest))));
+  }
+}
+
+std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
+                               const ScheduleOptions& options) {
+  std::vector<double> weights(targets.size(), 1.0);
+  if (!options.scale_grads) return weights;
+  if (options.loss_weights == LossWeights::ByRows) {
+    std::transform(targets.begin(), targets.end(), weights.begin(),
+                   [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= total;
+  return weights;
+}
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+#include "penstock/run/pipeline/internal/local_ranks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "penstock/plan/schedule/placement.h"
+#include "penstock/run/pipeline/internal/stage_list.h"
+
+namespace penstock {
+
+LocalRanks::LocalRanks(std::vector<int> ranks, Fabric& fabric, const RankThreadOptions& options)
+    : ranks_(std::move(ranks)),
+      fabric_(fabric),
+      threads_(static_cast<int>(ranks_.size()), options),
+      errors_(ranks_.size()) {}
+
+LocalRanks::Executors LocalRanks::make_executors(const Schedule& program, const StageList& stages,
+                                                 const ExecutorOptions& options) const {
+  const Placement placement = placement_of(program, extent_of(program).num_stages);
+  Executors executors;
+  for (const int rank : ranks_) {
+    executors.push_back(
+        std::make_unique<Executor>(rank, program, stages_of_rank(stages, placement, rank),
+                                   fabric_.endpoint(rank), fabric_.progress(), options));
+  }
+  return executors;
+}
+
+void LocalRanks::run(const Executors& executors, StepWork& work) {
+  first_failure_.store(kNobody);
+  was_stopped_.store(false);
+  threads_.run([&](int index) {
+    try {
+      executors[static_cast<std::size_t>(index)]->run(work);
+    } catch (const StoppedError&) {
+      was_stopped_.store(true);
+    } catch (...) {
+      errors_[static_cast<std::size_t>(index)] = std::current_exception();
+      int nobody = kNobody;
+      first_failure_.compare_exchange_strong(nobody, index);
+      fabric_.endpoint(ranks_[static_cast<std::size_t>(index)]).stop();
+    }
+  });
+  const int failed = first_failure_.load();
+  if (failed != kNobody) {
+    const std::exception_ptr error = errors_[static_cast<std::size_t>(failed)];
+    std::fill(errors_.begin(), errors_.end(), nullptr);
+    std::rethrow_exception(error);
+  }
+  if (was_stopped_.load()) throw StoppedError();
+}
+
+}  // namespace penstock

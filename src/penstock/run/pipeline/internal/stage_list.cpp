@@ -1,0 +1,99 @@
+#include "penstock/run/pipeline/internal/stage_list.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+
+namespace penstock {
+namespace {
+
+void require_complete(const StageList& stages) {
+  const int num_stages = static_cast<int>(stages.size());
+  for (int index = 0; index < num_stages; ++index) {
+    const PipelineStage& stage = *stages[static_cast<std::size_t>(index)];
+    if (stage.num_stages() != num_stages) {
+      throw ArgumentError(
+          fmt::format("stage {} says that there are {}, but the pipeline was given {}",
+                      stage.index(), counted(stage.num_stages(), "stage", "stages"), num_stages));
+    }
+    if (stage.index() != index) {
+      throw ArgumentError(
+          fmt::format("stage {} is {}; a pipeline needs each stage once", index,
+                      stage.index() < index ? "there twice, or its place is taken" : "missing"));
+    }
+  }
+}
+
+void require_agreement(const StageList& stages) {
+  const PipelineStage& first = *stages.front();
+  for (std::size_t index = 1; index < stages.size(); ++index) {
+    const PipelineStage& stage = *stages[index];
+    if (stage.num_stages() != first.num_stages()) {
+      throw ArgumentError(fmt::format("stage {} says that there are {}, but stage {} says {}",
+                                      first.index(), counted(first.num_stages(), "stage", "stages"),
+                                      stage.index(), stage.num_stages()));
+    }
+    if (stage.index() == stages[index - 1]->index()) {
+      throw ArgumentError(fmt::format("stage {} is there twice", stage.index()));
+    }
+  }
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+StageList in_order(StageList stages, bool complete) {
+  if (stages.empty()) throw ArgumentError("a pipeline needs at least one stage");
+  for (const auto& stage : stages) {
+    if (stage == nullptr) throw ArgumentError("one of the stages is null");
+  }
+  std::sort(stages.begin(), stages.end(),
+            [](const auto& left, const auto& right) { return left->index() < right->index(); });
+  if (complete) {
+    require_complete(stages);
+  } else {
+    require_agreement(stages);
+  }
+  return stages;
+}
+
+void require_local_stages(const StageList& stages, const Placement& placement,
+                          const std::vector<int>& local_ranks) {
+  std::set<int> given;
+  for (const auto& stage : stages) {
+    const int rank = placement.rank_of(stage->index());
+    if (std::find(local_ranks.begin(), local_ranks.end(), rank) == local_ranks.end()) {
+      throw ArgumentError(
+          fmt::format("stage {} belongs to rank {}, but this process is {}; make only the stages "
+                      "that the schedule gives to it",
+                      stage->index(), rank, ranks_text(local_ranks)));
+    }
+    given.insert(stage->index());
+  }
+  for (const int rank : local_ranks) {
+    for (const int stage : placement.stages_of(rank)) {
+      if (given.contains(stage)) continue;
+      throw ArgumentError(
+          fmt::format("stage {} is missing; the schedule gives rank {} the stages {}", stage, rank,
+                      fmt::join(placement.stages_of(rank), ", ")));
+    }
+  }
+}
+
+std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,
+                                           int rank) {
+  std::vector<PipelineStage*> chosen;
+  for (const auto& stage : stages) {
+    if (placement.rank_of(stage->index()) == rank) chosen.push_back(stage.get());
+  }
+  return chosen;
+}
+
+}  // namespace penstock

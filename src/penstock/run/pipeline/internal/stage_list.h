@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "penstock/plan/schedule/placement.h"
+#include "penstock/run/pipeline/pipeline_schedule.h"
+
+namespace penstock {
+
+// The stages by index. Throws ArgumentError if one is null or there twice, if there is none, or if
+// they do not agree on how many there are; and, where they must be `complete`, if one is missing.
+StageList in_order(StageList stages, bool complete);
+
+// Throws ArgumentError, with the stage and its rank, unless `stages` are those that `placement`
+// gives to the ranks of this process.
+void require_local_stages(const StageList& stages, const Placement& placement,
+                          const std::vector<int>& local_ranks);
+
+// Those of `stages` that `placement` gives to `rank`.
+std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,
+                                           int rank);
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/transport/progress_board.h"
+#include "penstock/run/transport/transport.h"
+
+namespace penstock {
+
+// Connects the ranks of one pipeline: those of this process to each other and to all the others.
+class Fabric {
+ public:
+  Fabric() = default;
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+  Fabric(Fabric&&) = delete;
+  Fabric& operator=(Fabric&&) = delete;
+  virtual ~Fabric() = default;
+
+  // The endpoint of a rank of this process; lives as long as the fabric.
+  virtual Transport& endpoint(int rank) = 0;
+
+  // Of all ranks; those of this process write their own.
+  virtual ProgressBoard& progress() = 0;
+
+  // Around each run of `program`, while no rank of this process is running. begin_step() throws if
+  // an earlier failure keeps the ranks from working together.
+  virtual void begin_step(const Schedule& program) = 0;
+  virtual void end_step() = 0;
+
+  // Instead of end_step() when ranks of this process have thrown: `failure` is what came first, a
+  // StoppedError if it was none of them. Returns what the caller of the step has to know.
+  virtual std::exception_ptr fail_step(std::exception_ptr failure) = 0;
+};
+
+// What a fabric is to carry.
+struct FabricOptions {
+  Extent extent = {};                                            // of stages and microbatches
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
+};
+
+// The ranks of a pipeline that are not all threads of one process.
+class RankGroup {
+ public:
+  RankGroup() = default;
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+  RankGroup(RankGroup&&) = delete;
+  RankGroup& operator=(RankGroup&&) = delete;
+  virtual ~RankGroup() = default;
+
+  virtual int num_ranks() const = 0;
+
+  // Those that run in this process, ascending; at least one.
+  virtual std::vector<int> local_ranks() const = 0;
+
+  // Connects all ranks to run `program`. Every process calls it at the same point of its work, with
+  // the same arguments.
+  virtual std::unique_ptr<Fabric> connect(const Schedule& program,
+                                          const FabricOptions& options) = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/plan/generators/registry.h"
+#include "penstock/plan/schedule/placement.h"
+#include "penstock/run/pipeline/schedules.h"
+#include "penstock/run/transport/in_process/in_process_hub.h"
+#include "tests/run/support/baseline.h"
+#include "tests/run/support/message_of.h"
+#include "tests/run/support/models.h"
+
+// A pipeline that has only some of its ranks to itself: what a process does, here on threads.
+namespace penstock {
+namespace {
+
+using testing::HasSubstr;
+
+// A fabric that several pipelines of this process share.
+class SharedFabric final : public Fabric {
+ public:
+  explicit SharedFabric(std::shared_ptr<InProcessHub> hub) : hub_(std::move(hub)) {}
+  Transport& endpoint(int rank) override { return hub_->endpoint(rank); }
+  ProgressBoard& progress() override { return hub_->progress(); }
+  void begin_step(const Schedule& /*program*/) override {}
+  void end_step() override {}
+  std::exception_ptr fail_step(std::exception_ptr failure) override { return failure; }
+
+ private:
+  std::shared_ptr<InProcessHub> hub_;
+};
+
+class ThreadGroup final : public RankGroup {
+ public:
+  ThreadGroup(std::shared_ptr<InProcessHub> hub, int num_ranks, std::vector<int> local_ranks)
+      : hub_(std::move(hub)), num_ranks_(num_ranks), local_ranks_(std::move(local_ranks)) {}
+  int num_ranks() const override { return num_ranks_; }
+  std::vector<int> local_ranks() const override { return local_ranks_; }
+  std::unique_ptr<Fabric> connect(const Schedule& /*program*/,
+                                  const FabricOptions& /*options*/) override {
+    return std::make_unique<SharedFabric>(hub_);
+  }
+
+ private:
+  std::shared_ptr<InProcessHub> hub_;
+  int num_ranks_;
+  std::vector<int> local_ranks_;
+};
+
+std::shared_ptr<ThreadGroup> make_group(int num_ranks, std::vector<int> local_ranks) {
+  const auto hub = std::make_shared<InProcessHub>(num_ranks, Extent{8, 8},
+                                                  wait_policy_for(2, std::chrono::seconds(60)));
+  return std::make_shared<ThreadGroup>(hub, num_ranks, std::move(local_ranks));
+}
+
+TEST(Group, TrainsInPartsLikeAWhole) {
+  constexpr int kRanks = 3;
+  const std::vector<std::vector<int>> parts = {{0, 2}, {1}};  // the ranks of each "process"
+  const TestModel model = mlp_model();
+  const Schedule order =
+      make_schedule("ZBVZeroBubble", {.num_ranks = kRanks, .num_microbatches = 4});
+  const Placement placement = placement_of(order, 2 * kRanks);
+  const Blocks blocks = model.make(2 * kRanks);
+  const Blocks whole_blocks = model.make(2 * kRanks);
+  const StageList stages = make_stages(blocks);
+  const torch::Tensor inputs = model.make_inputs(8);
+  const torch::Tensor targets = model.make_targets(8);
+
+  const auto hub = std::make_shared<InProcessHub>(kRanks, Extent{2 * kRanks, 4},
+                                                  wait_policy_for(2, std::chrono::seconds(60)));
+  std::vector<StepResult> results(parts.size());
+  std::vector<std::thread> processes;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    processes.emplace_back([&, part] {
+      StageList local;
+      for (const auto& stage : stages) {
+        const int rank = placement.rank_of(stage->index());
+        const auto& ranks = parts[part];
+        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) local.push_back(stage);
+      }
+      PipelineSchedule pipeline(local, order,
+                                {.num_microbatches = 4,
+                                 .group = std::make_shared<ThreadGroup>(hub, kRanks, parts[part]),
+                                 .loss = model.loss});
+      // Both ends of the V are on rank 0.
+      results[part] =
+          part == 0 ? pipeline.step({inputs}, {.target = targets}) : pipeline.step(no_inputs);
+    });
+  }
+  for (std::thread& process : processes) process.join();
+
+  PipelineSchedule whole(make_stages(whole_blocks), order,
+                         {.num_microbatches = 4, .loss = model.loss});
+  const StepResult expected = whole.step({inputs}, {.target = targets});
+  expect_equal({results[0].output.toTensor()}, {expected.output.toTensor()}, "output");
+  expect_equal(results[0].losses, expected.losses, "loss");
+  EXPECT_TRUE(results[1].output.isNone());
+  EXPECT_TRUE(results[1].losses.empty());
+  expect_equal(gradients_of(parameters_of(blocks)), gradients_of(parameters_of(whole_blocks)),
+               "gradient");
+}
+
+TEST(Group, ChecksThatStagesAreThoseOfItsRanks) {
+  const TestModel model = mlp_model();
+  const StageList stages = make_stages(model.make(4));
+  const auto make = [&](const StageList& local, int num_ranks, std::vector<int> ranks) {
+    return message_of([&] {
+      ScheduleInterleaved1F1B(local, {.num_microbatches = 2,
+                                      .group = make_group(num_ranks, std::move(ranks)),
+                                      .loss = model.loss});
+    });
+  };
+  EXPECT_EQ(make({stages[0]}, 2, {0}),
+            "stage 2 is missing; the schedule gives rank 0 the stages 0, 2");
+  EXPECT_EQ(make({stages[0], stages[1]}, 2, {0}),
+            "stage 1 belongs to rank 1, but this process is rank 0; make only the stages that the "
+            "schedule gives to it");
+  EXPECT_EQ(make({stages[0], stages[0]}, 2, {0}), "stage 0 is there twice");
+  EXPECT_EQ(make({stages[0], make_stages(model.make(3))[2]}, 2, {0}),
+            "stage 0 says that there are 4 stages, but stage 2 says 3");
+  EXPECT_EQ(make({stages[0], stages[2]}, 2, {0}), "nothing was thrown");
+  EXPECT_THAT(message_of([&] {
+                PipelineSchedule({stages[0]},
+                                 make_schedule("1F1B", {.num_ranks = 4, .num_microbatches = 2}),
+                                 {.num_microbatches = 2, .group = make_group(3, {0})});
+              }),
+              HasSubstr("the schedule is for 4 ranks, but the group has 3"));
+}
+
+TEST(Group, AsksTheEndsOfThePipelineForInputsAndTargetsOnly) {
+  const TestModel model = mlp_model();
+  const StageList stages = make_stages(model.make(2));
+  Schedule1F1B last({stages[1]},
+                    {.num_microbatches = 2, .group = make_group(2, {1}), .loss = model.loss});
+  EXPECT_THAT(message_of([&] { last.step(no_inputs); }), HasSubstr("needs StepOptions::target"));
+}
+
+}  // namespace
+}  // namespace penstock
