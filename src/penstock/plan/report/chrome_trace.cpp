@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "penstock/plan/report/internal/description.h"
 #include "penstock/plan/report/internal/escape.h"
