@@ -104,12 +104,18 @@ std::string describe_tensor(const at::Tensor& tensor) {
   return text;
 }
 
+// With a point even if whole, to tell it from an integer.
+std::string describe_number(double number) {
+  const std::string text = fmt::format("{}", number);
+  return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
+}
+
 std::string describe_leaf(const c10::IValue& leaf) {
   if (leaf.isTensor()) return describe_tensor(leaf.toTensor());
   if (leaf.isNone()) return "None";
   if (leaf.isBool()) return leaf.toBool() ? "true" : "false";
   if (leaf.isInt()) return fmt::format("{}", leaf.toInt());
-  if (leaf.isDouble()) return fmt::format("{:#}", leaf.toDouble());
+  if (leaf.isDouble()) return describe_number(leaf.toDouble());
   if (leaf.isString()) return quote(leaf.toStringRef());
   if (leaf.isDevice()) return "device " + leaf.toDevice().str();
   return "<" + leaf.tagKind() + ">";
