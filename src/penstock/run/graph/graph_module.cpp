@@ -14,6 +14,7 @@
 #include "penstock/run/graph/internal/move_tensors.h"
 #include "penstock/run/graph/internal/rewrite.h"
 #include "penstock/run/graph/stage_graph.h"
+#include "penstock/run/microbatch/tree.h"
 
 namespace penstock {
 namespace {
@@ -72,9 +73,11 @@ class GraphModule final : public StageModule {
     const auto given = all.first(inputs.size() - num_shared);
     const auto shared = all.last(num_shared);
     if (keywords.empty() && given.size() == stage_.values.size()) {
+      require_fixed(given);
       return program_->run(given, shared);
     }
     const std::vector<c10::IValue> values = bind(given, keywords);
+    require_fixed(values);
     return program_->run(values, shared);
   }
 
@@ -121,6 +124,17 @@ class GraphModule final : public StageModule {
    private:
     std::atomic<bool>& is_running_;
   };
+
+  void require_fixed(std::span<const c10::IValue> values) const {
+    if (stage_.fixed.empty()) return;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto fixed = stage_.fixed.find(stage_.values[i]);
+      if (fixed == stage_.fixed.end() || equal_values(values[i], fixed->second)) continue;
+      throw ArgumentError(fmt::format(
+          "the model was captured for {} = {}, but was given {}; capture it again for that",
+          stage_.values[i], describe(fixed->second), describe(values[i])));
+    }
+  }
 
   // One value for each that the graph takes, by position first, then by name.
   std::vector<c10::IValue> bind(std::span<const c10::IValue> given,

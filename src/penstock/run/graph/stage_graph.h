@@ -33,6 +33,8 @@ struct StageGraph {
   // arguments in order. Those that are not given have the values in `defaults`, if there.
   bool takes_keywords = false;
   KeywordArguments defaults;
+  // Values that the graph was made for and holds for alone, by name; another one is an error.
+  KeywordArguments fixed;
   std::vector<Tensor> tensors;  // each distinct tensor once
 
   // Parameters that several stages use: one entry per use, in the order of the nodes that use it.
