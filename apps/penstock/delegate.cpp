@@ -42,6 +42,9 @@ void add_delegated_command(CLI::App& program, const std::string& name, const std
 
 void add_delegated_commands(CLI::App& program, Answer& /*answer*/) {
   add_delegated_command(program, "bench", "Measure pipelines on this machine");
+  add_delegated_command(program, "inspect",
+                        "Show the modules of a TorchScript model and what they cost");
+  add_delegated_command(program, "split", "Cut a TorchScript model into stages, one file each");
 }
 
 }  // namespace penstock

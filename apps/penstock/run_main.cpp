@@ -4,5 +4,7 @@
 // The commands that need libtorch. A program of their own, because loading libtorch takes longer
 // than most of the other commands; `penstock` calls it.
 int main(int argc, char** argv) {
-  return penstock::run_program(argc, argv, {penstock::add_bench_command});
+  return penstock::run_program(
+      argc, argv,
+      {penstock::add_bench_command, penstock::add_inspect_command, penstock::add_split_command});
 }
