@@ -2,7 +2,7 @@
 """Compares the layers listed in ARCHITECTURE.md with the #include lines of the sources.
 
 A layer may include itself, base, and the layers the list names. Nobody includes another layer's
-internal/ headers, and nothing in base/ or plan/ includes libtorch. Every finding is printed with
+internal/ headers, and nothing in base/, plan/ or launch/ includes libtorch. Every finding is printed with
 file and line; the exit status is 1 if there is any.
 """
 
@@ -54,7 +54,7 @@ def layer_of(path):
         parts = parts[1:]
     if len(parts) < 3 or parts[0] != "penstock":
         return None
-    return "base" if parts[1] == "base" else parts[2]
+    return parts[2] if parts[1] in ("plan", "run") else parts[1]
 
 
 def findings_in(path, root, allowed):
@@ -63,14 +63,14 @@ def findings_in(path, root, allowed):
     if layer not in allowed:
         yield f"{name}:1: layer {layer} is not listed in ARCHITECTURE.md"
         return
-    is_torch_free = name.startswith(("src/penstock/base/", "src/penstock/plan/"))
+    is_torch_free = name.startswith(("src/penstock/base/", "src/penstock/plan/", "src/penstock/launch/"))
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)
         if match is None:
             continue
         included = match.group(1)
         if is_torch_free and LIBTORCH.match(included):
-            yield f"{name}:{number}: includes {included}, but base/ and plan/ know no libtorch"
+            yield f"{name}:{number}: includes {included}, but base/, plan/ and launch/ know no libtorch"
         target = layer_of(included)
         if target is None or target == layer:
             continue

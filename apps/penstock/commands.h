@@ -18,6 +18,7 @@ void add_compare_command(CLI::App& program, Answer& answer);
 void add_report_command(CLI::App& program, Answer& answer);
 void add_search_command(CLI::App& program, Answer& answer);
 void add_balance_command(CLI::App& program, Answer& answer);
+void add_launch_command(CLI::App& program, Answer& answer);
 void add_bench_command(CLI::App& program, Answer& answer);
 void add_inspect_command(CLI::App& program, Answer& answer);
 void add_split_command(CLI::App& program, Answer& answer);

@@ -72,7 +72,8 @@ std::string flag_problem(std::string_view message) {
 }
 
 std::string problem_of(const CLI::App& program, const CLI::ParseError& error) {
-  const std::vector<std::string> leftover = program.remaining(/*recurse=*/true);
+  std::vector<std::string> leftover = program.remaining(/*recurse=*/true);
+  std::erase(leftover, "--");  // the mark in front of positional arguments, which is left as well
   if (!leftover.empty()) return leftover_problem(program, leftover.front());
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     return mismatch_problem(error.what());

@@ -1,0 +1,204 @@
+#include "penstock/launch/internal/job.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+extern char** environ;  // NOLINT(readability-redundant-declaration): unistd.h has it for GNU only
+
+namespace penstock {
+namespace {
+
+Environment current_environment() {
+  Environment result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    result.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return result;
+}
+
+std::vector<std::string> prefixes_of(int rank) {
+  constexpr int kNumColours = 6;
+  const char* const refusal = std::getenv("NO_COLOR");
+  const bool is_allowed = refusal == nullptr || *refusal == '\0';
+  std::vector<std::string> prefixes;
+  for (const int target : {STDOUT_FILENO, STDERR_FILENO}) {
+    const bool has_colour = is_allowed && isatty(target) != 0;
+    prefixes.push_back(has_colour
+                           ? fmt::format("\033[3{}m[{}]\033[0m ", 1 + rank % kNumColours, rank)
+                           : fmt::format("[{}] ", rank));
+  }
+  return prefixes;
+}
+
+}  // namespace
+
+void say(const std::string& text) {
+  const std::string line = "penstock: " + text + "\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+Job::Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals)
+    : options_(options), signals_(signals) {
+  const Environment inherited = current_environment();
+  try {
+    for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
+      const int rank = options.node_rank * options.num_ranks + local_rank;
+      ranks_.push_back(start_rank(rank, options.program,
+                                  rank_environment(inherited, options, attempt, local_rank),
+                                  prefixes_of(rank)));
+    }
+  } catch (...) {
+    end_all();
+    throw;
+  }
+}
+
+Job::~Job() {
+  end_all();
+}
+
+void Job::run() {
+  while (is_running()) {
+    wait_for_news();
+    note_ends();
+    for (const int signal : signals_.take()) forward(signal);
+    if (deadline_ && Clock::now() >= *deadline_) press_harder();
+  }
+  drain();
+}
+
+bool Job::is_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return !rank.end; });
+}
+
+bool Job::has_open_streams() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
+    return std::any_of(rank.streams.begin(), rank.streams.end(),
+                       [](const RankStream& stream) { return stream.descriptor >= 0; });
+  });
+}
+
+void Job::wait_for_news() {
+  std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
+  for (const RankProcess& rank : ranks_) {
+    for (const RankStream& stream : rank.streams) {
+      if (stream.descriptor >= 0) polled.push_back({stream.descriptor, POLLIN, 0});
+    }
+  }
+  int timeout = -1;
+  if (deadline_) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
+    timeout = static_cast<int>(std::max<std::int64_t>(0, left.count()));
+  }
+  poll(polled.data(), polled.size(), timeout);
+  copy_output();
+}
+
+void Job::copy_output() {
+  std::array<char, 1 << 16> buffer = {};
+  for (RankProcess& rank : ranks_) {
+    for (RankStream& stream : rank.streams) {
+      if (stream.descriptor < 0) continue;
+      const ssize_t count = read(stream.descriptor, buffer.data(), buffer.size());
+      if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+      if (count > 0) {
+        write_out(stream.target,
+                  stream.lines.take({buffer.data(), static_cast<std::size_t>(count)}));
+        continue;
+      }
+      write_out(stream.target, stream.lines.finish());
+      close(stream.descriptor);
+      stream.descriptor = -1;
+    }
+  }
+}
+
+void Job::write_out(int target, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(target, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(count));
+    } else if (errno == EAGAIN) {
+      pollfd writable = {target, POLLOUT, 0};
+      poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      // Nobody reads any more: end, as any program in a pipe does.
+      if (!was_interrupted_) forward(SIGPIPE);
+      return;
+    }
+  }
+}
+
+void Job::note_ends() {
+  for (RankProcess& rank : ranks_) {
+    if (rank.end) continue;
+    rank.end = look_for_end(rank.pid);
+    if (rank.end) note_end(rank);
+  }
+}
+
+void Job::note_end(const RankProcess& rank) {
+  if (rank.end->exit_code() == 0 || exit_code_ != 0) return;
+  exit_code_ = rank.end->exit_code();
+  if (was_interrupted_) return;
+  say(fmt::format("rank {} (pid {}) {}", rank.rank, rank.pid, to_string(*rank.end)));
+  deadline_ = Clock::now() + options_.grace;
+}
+
+void Job::forward(int signal) {
+  signal_all(was_interrupted_ ? SIGKILL : signal == SIGPIPE ? SIGTERM : signal);
+  if (!was_interrupted_) deadline_ = Clock::now() + options_.grace;
+  was_interrupted_ = true;
+  is_terminated_ = is_terminated_ || signal == SIGTERM || signal == SIGPIPE;
+}
+
+void Job::press_harder() {
+  if (is_terminated_) {
+    signal_all(SIGKILL);
+    deadline_.reset();
+    return;
+  }
+  is_terminated_ = true;
+  signal_all(SIGTERM);
+  deadline_ = Clock::now() + options_.grace;
+}
+
+// Safe for ranks that have ended: end_all() alone frees their process ids.
+void Job::signal_all(int signal) {
+  for (const RankProcess& rank : ranks_) kill(-rank.pid, signal);
+  // A stopped process keeps what it got until it goes on.
+  for (const RankProcess& rank : ranks_) kill(-rank.pid, SIGCONT);
+}
+
+// Ends whatever the ranks have started and left behind, and copies the last words.
+void Job::drain() {
+  signal_all(SIGKILL);
+  constexpr auto kPatience = std::chrono::seconds(1);  // with who has left the process group
+  const Clock::time_point end = Clock::now() + kPatience;
+  deadline_ = end;
+  while (has_open_streams() && Clock::now() < end) wait_for_news();
+}
+
+void Job::end_all() {
+  signal_all(SIGKILL);
+  for (RankProcess& rank : ranks_) {
+    forget_process(rank.pid);
+    for (RankStream& stream : rank.streams) {
+      if (stream.descriptor >= 0) close(stream.descriptor);
+    }
+  }
+  ranks_.clear();
+}
+
+}  // namespace penstock

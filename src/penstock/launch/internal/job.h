@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/launch/internal/rank_process.h"
+#include "penstock/launch/internal/signal_reader.h"
+#include "penstock/launch/launch_options.h"
+#include "penstock/launch/rank_environment.h"
+
+namespace penstock {
+
+// One attempt: the ranks of this host from their start to their end.
+class Job {
+ public:
+  Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  Job(Job&&) = delete;
+  Job& operator=(Job&&) = delete;
+  ~Job();
+
+  // Returns when all have ended.
+  void run();
+
+  int exit_code() const { return exit_code_; }  // of the first rank that failed
+  bool was_interrupted() const { return was_interrupted_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool is_running() const;
+  bool has_open_streams() const;
+  void wait_for_news();
+  void copy_output();
+  void write_out(int target, std::string_view text);
+  void note_ends();
+  void note_end(const RankProcess& rank);
+  void forward(int signal);
+  void press_harder();
+  void signal_all(int signal);
+  void drain();
+  void end_all();
+
+  const LaunchOptions& options_;
+  const SignalReader& signals_;
+  std::vector<RankProcess> ranks_;
+  std::optional<Clock::time_point> deadline_;  // after which ranks are made to end
+  bool was_interrupted_ = false;
+  bool is_terminated_ = false;  // ranks have got SIGTERM; SIGKILL is next
+  int exit_code_ = 0;
+};
+
+// One line of the launcher itself, on standard error.
+void say(const std::string& text);
+
+}  // namespace penstock

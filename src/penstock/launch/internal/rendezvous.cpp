@@ -1,0 +1,42 @@
+#include "penstock/launch/internal/rendezvous.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "penstock/base/error.h"
+
+namespace penstock {
+
+int find_free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t length = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool is_found = socket >= 0 && bind(socket, generic, length) == 0 &&
+                        getsockname(socket, generic, &length) == 0;
+  const int error = errno;
+  if (socket >= 0) close(socket);
+  if (!is_found) throw Error(fmt::format("cannot find a free port ({})", std::strerror(error)));
+  return ntohs(address.sin_port);
+}
+
+std::string make_token() {
+  std::array<unsigned char, 16> bytes = {};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Error(fmt::format("cannot make a random token ({})", std::strerror(errno)));
+  }
+  std::string token;
+  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+}  // namespace penstock

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "penstock/launch/launch_options.h"
+
+namespace penstock {
+
+// Runs the ranks of this host to their end. Their output comes out line by line, with the rank in
+// front; SIGINT, SIGTERM and SIGHUP go on to them. When one fails, all end, and the job is started
+// again as often as the options allow.
+//
+// Returns the exit code of the first rank that failed, 128 + the signal if it was killed, or 0.
+// Throws ArgumentError for options that make no sense, Error if the program cannot be started. For
+// programs with one thread: it blocks signals and waits for any child.
+int launch(const LaunchOptions& options);
+
+}  // namespace penstock
