@@ -190,6 +190,34 @@ TEST(Step, PassesNoneBetweenStages) {
   EXPECT_EQ(result.output.toTensor().item<double>(), 2);
 }
 
+TEST(Step, CarriesListsOfNumbers) {
+  using Inputs = std::vector<c10::IValue>;
+  const auto first = [](const Inputs& inputs, const KeywordArguments&) -> c10::IValue {
+    const torch::Tensor x = inputs[0].toTensor();
+    return c10::ivalue::Tuple::create(
+        {x.flatten(), x.sizes().vec(), std::vector<double>{0.5}, c10::List<bool>({true})});
+  };
+  const auto second = [](const Inputs& inputs, const KeywordArguments&) -> c10::IValue {
+    EXPECT_TRUE(inputs[3].toBoolList().get(0));
+    return inputs[0].toTensor().view(inputs[1].toIntVector()) * inputs[2].toDoubleVector()[0];
+  };
+  // A list alone is one value too, and not as many as it has numbers.
+  const auto sizes = [](const Inputs& inputs, const KeywordArguments&) -> c10::IValue {
+    return inputs[0].toTensor().sizes().vec();
+  };
+  const auto ones = [](const Inputs& inputs, const KeywordArguments&) -> c10::IValue {
+    return torch::ones(inputs[0].toIntVector());
+  };
+  const torch::Tensor x = torch::ones({2, 3}, torch::requires_grad());
+  Schedule1F1B pipeline(
+      stages_of(first, second),
+      {.num_microbatches = 2, .loss = [](const torch::Tensor& output) { return output.sum(); }});
+  EXPECT_TRUE(torch::equal(pipeline.step({x}).output.toTensor(), torch::full({2, 3}, 0.5)));
+  EXPECT_TRUE(torch::equal(x.grad(), torch::full({2, 3}, 0.25)));
+  ScheduleGPipe of_list(stages_of(sizes, ones), {.num_microbatches = 1});
+  EXPECT_TRUE(torch::equal(of_list.eval({x}).output.toTensor(), torch::ones({2, 3})));
+}
+
 TEST(Step, AcceptsMicrobatchesThatAreSplitAlready) {
   const torch::Tensor weight = parameter(1);
   ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),

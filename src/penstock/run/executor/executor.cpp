@@ -13,6 +13,7 @@
 #include "penstock/base/text.h"
 #include "penstock/run/executor/internal/instruction.h"
 #include "penstock/run/microbatch/tree.h"
+#include "penstock/run/random/random_scope.h"
 
 namespace penstock {
 
@@ -210,11 +211,14 @@ void Executor::forward(const Instruction& instruction) {
   const int microbatch = instruction.microbatch;
   Message& inputs = activations_in_.at(instruction.slot, microbatch);
   const Microbatch& given = work_->inputs[static_cast<std::size_t>(microbatch)];
+  RandomScope random(
+      {.step_seed = work_->random_seed, .microbatch = microbatch, .stage = stage.index()});
   const c10::IValue output =
       stage.forward(microbatch, stage.is_first() ? given.args : inputs, keywords_of(instruction));
   inputs.clear();
 
   if (stage.is_last()) {
+    random.seed_site(RandomScope::kLoss);
     finish_last(instruction, output);
   } else {
     Message& outputs = activations_out_.at(instruction.slot, microbatch);
@@ -230,9 +234,9 @@ void Executor::forward(const Instruction& instruction) {
 
 void Executor::finish_last(const Instruction& instruction, const c10::IValue& output) {
   const auto microbatch = static_cast<std::size_t>(instruction.microbatch);
-  if (!work_->targets.empty()) {
-    const at::Tensor loss =
-        (*work_->loss)(output, work_->targets[microbatch], *work_->loss_keywords);
+  if (work_->loss != nullptr) {
+    const c10::IValue target = work_->targets.empty() ? c10::IValue() : work_->targets[microbatch];
+    const at::Tensor loss = (*work_->loss)(output, target, *work_->loss_keywords);
     if (!loss.defined() || loss.numel() != 1) {
       throw StageError(fmt::format(
           "the loss function returned {}; expected a tensor with one element, so reduce it with a "

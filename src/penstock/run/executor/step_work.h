@@ -20,11 +20,12 @@ struct StepWork {
   WeightGradients weight_gradients = WeightGradients::Exact;
 
   std::span<const Microbatch> inputs;    // one per microbatch
-  std::span<const c10::IValue> targets;  // one per microbatch, or none: no loss is computed
-  const LossFunction* loss = nullptr;
+  std::span<const c10::IValue> targets;  // one per microbatch, or none
+  const LossFunction* loss = nullptr;    // null: no loss is computed
   const KeywordArguments* loss_keywords = nullptr;
   std::span<const double> loss_weights;  // what the gradient of each loss starts from
   bool keeps_outputs = true;
+  std::uint64_t random_seed = 0;  // of the step; see RandomScope
 
   // By microbatch, whatever the order they ran in.
   std::vector<c10::IValue> outputs;

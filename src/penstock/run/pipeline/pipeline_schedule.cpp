@@ -5,6 +5,7 @@
 #include <exception>
 #include <numeric>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -21,7 +22,9 @@
 #include "penstock/run/microbatch/merge.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/shared_uses.h"
 #include "penstock/run/pipeline/internal/stage_list.h"
+#include "penstock/run/random/random_scope.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
 namespace penstock {
@@ -127,7 +130,7 @@ class PipelineSchedule::Impl {
           "step() trains, but gradients are switched off on this thread; call "
           "eval(), or leave the scope of the NoGradGuard");
     }
-    if (ends_.has_last_stage && batch.targets.empty()) {
+    if (ends_.has_last_stage && batch.targets.empty() && options_.loss.needs_target()) {
       throw ArgumentError(
           "step() trains, which needs StepOptions::target; to run forwards only, "
           "call eval()");
@@ -151,6 +154,17 @@ class PipelineSchedule::Impl {
   const Schedule& program() const { return program_; }
   const Schedule& eval_program() const { return eval_program_; }
 
+  std::vector<at::Tensor> parameters() const {
+    std::vector<at::Tensor> list;
+    std::unordered_set<const c10::TensorImpl*> seen;
+    for (const auto& stage : stages_) {
+      for (const auto& [name, tensor] : stage->module().named_parameters()) {
+        if (seen.insert(tensor.unsafeGetTensorImpl()).second) list.push_back(tensor);
+      }
+    }
+    return list;
+  }
+
   std::vector<int> peak_activations() const {
     std::vector<int> peaks;
     for (const auto& executor : executors_) peaks.push_back(executor->peak_activations());
@@ -165,27 +179,44 @@ class PipelineSchedule::Impl {
     return local_batch_;
   }
 
+  bool computes_loss(const PresplitBatch& batch) const {
+    return ends_.has_last_stage && options_.loss &&
+           (!batch.targets.empty() || !options_.loss.needs_target());
+  }
+
+  // Evaluations have numbers of their own: they do not change what the next step() draws.
+  std::uint64_t next_seed(const StepOptions& step_options, bool is_training) {
+    const std::uint64_t number = is_training ? num_trained_++ : ~num_evaluated_++;
+    return step_options.seed ? *step_options.seed : step_seed(number);
+  }
+
   StepResult run(const PresplitBatch& given, const StepOptions& step_options, bool is_training) {
     const Turn turn(is_running_);
     const PresplitBatch& batch = local_part(given);
     require_batch(batch, options_.num_microbatches);
+    require_no_useless_target(batch, options_.loss);
     // The stages of other processes may take keywords that no stage of this one knows.
     if (options_.group == nullptr) require_keywords(batch, keywords_);
-    const std::vector<double> weights = weights_of(batch.targets, options_);
+    const bool has_loss = computes_loss(batch);
+    const std::vector<double> weights =
+        has_loss ? weights_of(batch.targets, options_) : std::vector<double>();
     StepWork work{.number = num_steps_++,
                   .is_training = is_training,
                   .inputs = batch.inputs,
                   .targets = batch.targets,
-                  .loss = &options_.loss,
+                  .loss = has_loss ? &options_.loss : nullptr,
                   .loss_keywords = &step_options.loss_kwargs,
                   .loss_weights = weights,
                   .keeps_outputs = step_options.return_outputs && ends_.has_last_stage,
+                  .random_seed = next_seed(step_options, is_training),
                   .outputs = {},
                   .losses = {}};
     if (work.keeps_outputs) work.outputs.resize(batch.inputs.size());
-    work.losses.resize(batch.targets.size());
+    if (has_loss) work.losses.resize(batch.inputs.size());
+    shared_gradients_->begin_step();
     for (const auto& stage : stages_) {
-      stage->begin_step({is_training, options_.num_microbatches, options_.weight_gradients});
+      stage->begin_step({is_training, options_.num_microbatches, options_.weight_gradients,
+                         shared_gradients_.get()});
     }
     const Schedule& program = is_training ? program_ : eval_program_;
     fabric_->begin_step(program);
@@ -243,6 +274,9 @@ class PipelineSchedule::Impl {
   PresplitBatch local_batch_;
   std::atomic<bool> is_running_ = false;
   std::int64_t num_steps_ = 0;
+  std::uint64_t num_trained_ = 0;
+  std::uint64_t num_evaluated_ = 0;
+  std::unique_ptr<SharedGradients> shared_gradients_ = make_shared_gradients(stages_, program_);
 };
 
 PipelineSchedule::PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options)
@@ -277,6 +311,9 @@ int PipelineSchedule::num_microbatches() const {
 }
 const StageList& PipelineSchedule::stages() const {
   return impl_->stages();
+}
+std::vector<at::Tensor> PipelineSchedule::parameters() const {
+  return impl_->parameters();
 }
 const Schedule& PipelineSchedule::program() const {
   return impl_->program();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,9 @@ struct StepOptions {
   KeywordArguments kwargs = {};       // for every stage that takes them
   KeywordArguments loss_kwargs = {};  // for the loss function, whole
   bool return_outputs = true;
+  // Of random numbers. Without one, that of step_seed(n) in random_scope.h for the nth call of
+  // step(), from 0.
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
 
 // A batch that is split already: one entry per microbatch in each list that is not empty.
@@ -75,7 +79,7 @@ inline constexpr NoInputs no_inputs{};
 
 struct StepResult {
   c10::IValue output;              // merged; None unless return_outputs
-  std::vector<at::Tensor> losses;  // by microbatch, not scaled; empty if there is no target
+  std::vector<at::Tensor> losses;  // by microbatch, not scaled; empty if none was computed
 };
 
 // A pipeline: the stages of a model, and the program that says what each rank does. The program is
@@ -106,16 +110,18 @@ class PipelineSchedule {
   StepResult step(const PresplitBatch& batch, const StepOptions& options = {});
   StepResult step(NoInputs none, const StepOptions& options = {});
 
-  // Runs the forwards alone, without recording gradients. A target makes it compute losses.
+  // Runs the forwards alone, without recording gradients. A target makes it compute losses, as does
+  // a loss that needs none.
   StepResult eval(std::vector<c10::IValue> inputs, const StepOptions& options = {});
   StepResult eval(const PresplitBatch& batch, const StepOptions& options = {});
   StepResult eval(NoInputs none, const StepOptions& options = {});
 
   int num_ranks() const;
   int num_microbatches() const;
-  const StageList& stages() const;       // of this process
-  const Schedule& program() const;       // what step() runs
-  const Schedule& eval_program() const;  // what eval() runs
+  const StageList& stages() const;             // of this process
+  std::vector<at::Tensor> parameters() const;  // of these stages, each tensor once
+  const Schedule& program() const;             // what step() runs
+  const Schedule& eval_program() const;        // what eval() runs
 
   // Per rank of this process, the largest number of (stage, microbatch) pairs held at a time in the
   // last step().

@@ -11,24 +11,31 @@
 #include "penstock/base/text.h"
 #include "penstock/run/libtorch/cause.h"
 #include "penstock/run/microbatch/tree.h"
+#include "penstock/run/stage/shared_claims.h"
 
 namespace penstock {
 namespace {
 
-// Messages between stages are flat: a tuple or list is its elements, anything else is one value.
+bool is_list_of_numbers(const c10::IValue& value) {
+  return value.isIntList() || value.isDoubleList() || value.isBoolList();
+}
+
+bool can_be_sent(const c10::IValue& value) {
+  return value.isTensor() || value.isNone() || value.isInt() || value.isDouble() ||
+         value.isBool() || is_list_of_numbers(value);
+}
+
+// Messages between stages are flat: a tuple or list is its elements, anything else, a list of
+// numbers too, is one value.
 template <typename Visit>
 void for_each_value(const c10::IValue& output, const Visit& visit) {
   if (output.isTuple()) {
     for (const c10::IValue& element : output.toTupleRef().elements()) visit(element);
-  } else if (output.isList()) {
+  } else if (output.isList() && !is_list_of_numbers(output)) {
     for (const c10::IValue& element : output.toListRef()) visit(element);
   } else {
     visit(output);
   }
-}
-
-bool can_be_sent(const c10::IValue& value) {
-  return value.isTensor() || value.isNone() || value.isInt() || value.isDouble() || value.isBool();
 }
 
 // A leaf that shares the tensor's memory but none of its history.
@@ -48,11 +55,16 @@ PipelineStage::PipelineStage(std::shared_ptr<StageModule> module, StagePosition 
                                     position.index,
                                     counted(position.num_stages, "stage", "stages")));
   }
+  parameters();  // claims those that are shared
 }
 
 std::vector<at::Tensor> PipelineStage::parameters() const {
   std::vector<at::Tensor> parameters;
   std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& [name, tensor] : module_->shared_parameters()) {
+    if (!module_->shared_claims()->claim(tensor, module_))
+      seen.insert(tensor.unsafeGetTensorImpl());
+  }
   for (auto& [name, tensor] : module_->named_parameters()) {
     if (seen.insert(tensor.unsafeGetTensorImpl()).second) parameters.push_back(tensor);
   }
@@ -62,6 +74,9 @@ std::vector<at::Tensor> PipelineStage::parameters() const {
 void PipelineStage::begin_step(const Step& step) {
   step_ = step;
   end_step();
+  shared_ = module_->shared_parameters();
+  PENSTOCK_ASSERT(shared_.empty() || !step.is_training || step.shared_gradients != nullptr,
+                  "somebody adds up the gradients of shared parameters");
   run_of_microbatch_.assign(static_cast<std::size_t>(step.num_microbatches), nullptr);
 }
 
@@ -102,6 +117,7 @@ void PipelineStage::close(int microbatch) {
   run->graph.reset();
   run->leaves.clear();
   run->sources.clear();
+  run->shared.clear();
   free_runs_.push_back(run);
   run = nullptr;
   --num_live_;
@@ -130,29 +146,44 @@ c10::IValue PipelineStage::cut(Run& run, const c10::IValue& value) {
   });
 }
 
+// An alias for each use, so that the gradient of each is known apart. To the backward it is a
+// parameter like any other.
+at::Tensor PipelineStage::alias_of_shared(Run& run, const at::Tensor& parameter) {
+  const bool needs_gradient = parameter.requires_grad();
+  run.shared.push_back(needs_gradient ? leaf_of(parameter) : at::Tensor());
+  return needs_gradient ? run.shared.back() : parameter;
+}
+
 c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
                                    const KeywordArguments& keywords) {
   const Message* module_inputs = &inputs;
   const KeywordArguments* module_keywords = &keywords;
+  const auto own_inputs = [&]() -> Message& {
+    if (module_inputs != &module_inputs_) module_inputs_.assign(inputs.begin(), inputs.end());
+    module_inputs = &module_inputs_;
+    return module_inputs_;
+  };
+  Run* run = nullptr;
   if (step_.is_training) {
-    Run& run = open(microbatch);
-    run.num_message_leaves = 0;
+    run = &open(microbatch);
+    run->num_message_leaves = 0;
     if (!is_first()) {
-      add_leaves(run, inputs);
+      add_leaves(*run, inputs);
     } else {
-      root_inputs_.clear();
-      for (const c10::IValue& input : inputs) root_inputs_.push_back(cut(run, input));
-      module_inputs = &root_inputs_;
+      for (c10::IValue& input : own_inputs()) input = cut(*run, input);
     }
     if (!keywords.empty()) {
       root_keywords_.clear();
-      for (const auto& [name, value] : keywords) root_keywords_.emplace(name, cut(run, value));
+      for (const auto& [name, value] : keywords) root_keywords_.emplace(name, cut(*run, value));
       module_keywords = &root_keywords_;
     }
   }
+  for (const auto& [name, parameter] : shared_) {
+    own_inputs().emplace_back(run != nullptr ? alias_of_shared(*run, parameter) : parameter);
+  }
   try {
     c10::IValue output = module_->forward(*module_inputs, *module_keywords);
-    root_inputs_.clear();
+    module_inputs_.clear();
     root_keywords_.clear();
     return output;
   } catch (const std::exception& error) {
@@ -171,8 +202,7 @@ void PipelineStage::keep_outputs(int microbatch, const c10::IValue& output, Mess
     if (!can_be_sent(value)) {
       throw StageError(
           fmt::format("stage {} returned {}; a stage that is not the last must return a tensor, or "
-                      "a flat tuple "
-                      "or list of tensors, None and numbers",
+                      "a flat tuple or list of tensors, None, numbers and lists of numbers",
                       index(), describe(output)));
     }
     if (!value.isTensor()) {
@@ -217,10 +247,21 @@ void PipelineStage::hand_back(Run& run, Message& input_gradients) {
   gradients_.clear();
 }
 
+void PipelineStage::hand_over_shared(Run& run, int microbatch) {
+  if (run.shared.empty()) return;
+  for (at::Tensor& alias : run.shared) {
+    if (!alias.defined()) continue;
+    at::Tensor gradient = std::move(alias.mutable_grad());
+    alias = std::move(gradient);
+  }
+  step_.shared_gradients->add(index(), microbatch, run.shared);
+}
+
 void PipelineStage::backward(int microbatch, const Message& gradients, Message& input_gradients) {
   Run& run = run_of(microbatch, "backward");
   run.graph.backward(seeds_of(gradients), gradients_);
   hand_back(run, input_gradients);
+  hand_over_shared(run, microbatch);
   close(microbatch);
 }
 
@@ -235,6 +276,7 @@ void PipelineStage::backward_input(int microbatch, const Message& gradients,
 void PipelineStage::backward_weight(int microbatch) {
   Run& run = run_of(microbatch, "weight backward");
   run.graph.backward_weight(step_.weight_gradients);
+  hand_over_shared(run, microbatch);
   close(microbatch);
 }
 

@@ -11,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/run/autograd/backward_graph.h"
 #include "penstock/run/microbatch/microbatch.h"
+#include "penstock/run/stage/shared_gradients.h"
 #include "penstock/run/stage/stage_module.h"
 #include "penstock/run/transport/message.h"
 
@@ -48,12 +49,15 @@ class PipelineStage {
 
   StageModule& module() { return *module_; }
   const StageModule& module() const { return *module_; }
-  std::vector<at::Tensor> parameters() const;  // each tensor once
+  // Each tensor once. One that several stages of the process use is listed by one of them: the
+  // first that was made.
+  std::vector<at::Tensor> parameters() const;
 
   struct Step {
     bool is_training = false;
     int num_microbatches = 0;
     WeightGradients weight_gradients = WeightGradients::Exact;
+    SharedGradients* shared_gradients = nullptr;  // needed if the module has shared parameters
   };
 
   // Forgets whatever an earlier step, finished or failed, has left.
@@ -87,6 +91,7 @@ class PipelineStage {
     std::vector<at::Tensor> leaves;   // what the module got: first the message's, then others
     std::vector<at::Tensor> sources;  // of the others: the caller's tensor they stand for
     std::size_t num_message_leaves = 0;
+    std::vector<at::Tensor> shared;  // aliases of shared parameters, undefined if without gradient
   };
 
   Run& open(int microbatch);
@@ -94,12 +99,15 @@ class PipelineStage {
   void close(int microbatch);
   void add_leaves(Run& run, const Message& inputs);
   c10::IValue cut(Run& run, const c10::IValue& value);
+  at::Tensor alias_of_shared(Run& run, const at::Tensor& parameter);
   std::span<const at::Tensor> seeds_of(const Message& gradients);
   void hand_back(Run& run, Message& input_gradients);
+  void hand_over_shared(Run& run, int microbatch);
 
   std::shared_ptr<StageModule> module_;
   StagePosition position_;
   Step step_;
+  NamedTensors shared_;                     // of the module, one entry per use
   std::vector<std::unique_ptr<Run>> runs_;  // all there are
   std::vector<Run*> free_runs_;
   std::vector<Run*> run_of_microbatch_;  // null where none is live
@@ -109,7 +117,7 @@ class PipelineStage {
   // Scratch of one call, kept for their buffers.
   std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> gradients_;
-  Message root_inputs_;
+  Message module_inputs_;
   KeywordArguments root_keywords_;
 };
 

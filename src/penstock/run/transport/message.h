@@ -21,9 +21,11 @@ struct MessageKey {
   friend bool operator==(const MessageKey&, const MessageKey&) = default;
 };
 
-// What one stage hands to its neighbour for one microbatch. Activations are tensors, None or plain
-// numbers; a tensor is a leaf of its own, and requires a gradient if the sender wants one back.
-// Gradients are tensors, one per activation, undefined where there is none.
+// What one stage hands to its neighbour for one microbatch. Activations are tensors, undefined ones
+// too, None, bools, integers, doubles, and lists of those numbers (c10::List<bool>, <int64_t> and
+// <double>), such as sizes that scripted code computes; a tensor is a leaf of its own, and requires
+// a gradient if the sender wants one back. Gradients are tensors, one per activation, undefined
+// where there is none.
 //
 // Messages are passed on by swapping, so that their buffers are used again in the next step.
 using Message = std::vector<c10::IValue>;

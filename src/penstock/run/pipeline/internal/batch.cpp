@@ -68,6 +68,14 @@ void require_batch(const PresplitBatch& batch, int num_microbatches) {
   }
 }
 
+void require_no_useless_target(const PresplitBatch& batch, const LossFunction& loss) {
+  if (!batch.targets.empty() && !loss.needs_target()) {
+    throw ArgumentError(
+        "a target was given, but the loss takes the output alone; leave it out, or give it to the "
+        "model as an input");
+  }
+}
+
 void require_keywords(const PresplitBatch& batch, const std::set<std::string>& keywords) {
   for (const auto& [name, value] : batch.inputs.front().kwargs) {
     if (keywords.contains(name)) continue;
@@ -81,9 +89,12 @@ void require_keywords(const PresplitBatch& batch, const std::set<std::string>& k
 
 std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
                                const ScheduleOptions& options) {
-  std::vector<double> weights(targets.size(), 1.0);
+  std::vector<double> weights(static_cast<std::size_t>(options.num_microbatches), 1.0);
   if (!options.scale_grads) return weights;
   if (options.loss_weights == LossWeights::ByRows) {
+    if (targets.empty()) {
+      throw ArgumentError("LossWeights::ByRows needs a target, whose rows it counts");
+    }
     std::transform(targets.begin(), targets.end(), weights.begin(),
                    [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
   }

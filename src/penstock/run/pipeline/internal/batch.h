@@ -25,10 +25,13 @@ PresplitBatch keep_local(PresplitBatch batch, const ScheduleOptions& options, Lo
 // Throws ArgumentError unless there is an input, and a target if there are any, per microbatch.
 void require_batch(const PresplitBatch& batch, int num_microbatches);
 
+// Throws ArgumentError if there is a target that the loss does not take.
+void require_no_useless_target(const PresplitBatch& batch, const LossFunction& loss);
+
 // Throws ArgumentError, with the nearest name, for a keyword input that is not among `keywords`.
 void require_keywords(const PresplitBatch& batch, const std::set<std::string>& keywords);
 
-// What the gradient of each microbatch's loss starts from.
+// What the gradient of each microbatch's loss starts from; `targets` may be empty.
 std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
                                const ScheduleOptions& options);
 
