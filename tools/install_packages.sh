@@ -7,7 +7,7 @@ set -euo pipefail
 packages_of() {
   case "$1" in
     build) echo cmake ninja-build g++ libfmt-dev libcli11-dev nlohmann-json3-dev ;;
-    run) echo libtorch-dev libopenblas0-pthread ;;
+    run) echo libtorch-dev libgloo-dev libopenblas0-pthread ;;
     bench) echo libbenchmark-dev ;;
     test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 chromium fonts-dejavu-core ;;
     lint) echo clang-format clang-tidy python3 ;;

@@ -1,37 +1,21 @@
+#include <algorithm>
 #include <chrono>
-#include <functional>
-#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "penstock/run/microbatch/tree.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
+#include "tests/run/support/message_of.h"
+#include "tests/run/transport/transport_ways.h"
 
 // What every transport must do, whatever connects its ranks.
 namespace penstock {
 namespace {
-
-using testing::HasSubstr;
-
-constexpr Extent kExtent{.num_stages = 4, .num_microbatches = 3};
-
-// Runs each function as a rank of its own, and returns when all have.
-using Ranks = std::vector<std::function<void(Transport&)>>;
-using RunRanks = void (*)(const Ranks& ranks, std::chrono::nanoseconds deadline);
-
-void run_on_threads(const Ranks& ranks, std::chrono::nanoseconds deadline) {
-  InProcessHub hub(static_cast<int>(ranks.size()), kExtent,
-                   wait_policy_for(static_cast<int>(ranks.size()), deadline));
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    threads.emplace_back([&, rank] { ranks[rank](hub.endpoint(static_cast<int>(rank))); });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 class TransportTest : public testing::TestWithParam<RunRanks> {
  protected:
@@ -40,19 +24,10 @@ class TransportTest : public testing::TestWithParam<RunRanks> {
   }
 };
 
-MessageKey activation(int stage, int microbatch) {
-  return {stage, microbatch, Direction::Forward};
-}
-
-MessageKey gradient(int stage, int microbatch) {
-  return {stage, microbatch, Direction::Backward};
-}
-
 TEST_P(TransportTest, DeliversValuesOfAnyKind) {
   run({[](Transport& transport) {
          Message message = {
-             torch::arange(6).view({2, 3}), c10::IValue(), 7, 0.5, true, torch::Tensor()};
-         message[0] = torch::ones({2}).requires_grad_();
+             torch::ones({2}).requires_grad_(), c10::IValue(), 7, 0.5, true, torch::Tensor()};
          transport.send(1, activation(1, 0), message);
          EXPECT_TRUE(message.empty());
        },
@@ -72,36 +47,120 @@ TEST_P(TransportTest, DeliversValuesOfAnyKind) {
        }});
 }
 
-TEST_P(TransportTest, TellsMessagesApartByKeyWhateverTheirOrder) {
+// Every element type, and the shapes and layouts that are easy to get wrong. The same on both
+// ranks.
+Message all_kinds() {
+  torch::manual_seed(5);
+  Message values;
+  for (const auto type : {torch::kBool, torch::kByte, torch::kChar, torch::kShort, torch::kInt,
+                          torch::kLong, torch::kHalf, torch::kBFloat16, torch::kFloat,
+                          torch::kDouble, torch::kComplexFloat, torch::kComplexDouble}) {
+    values.emplace_back(torch::randint(0, 2, {3, 5}).to(type));
+  }
+  values.emplace_back(torch::tensor(3.5));        // no dimension
+  values.emplace_back(torch::empty({0, 4}));      // no rows
+  values.emplace_back(torch::empty({3, 0, 2}));   // no columns
+  values.emplace_back(torch::randn({3, 4}).t());  // dense, in another order
+  values.emplace_back(torch::randn({6, 4}).slice(0, 0, 6, 2));
+  values.emplace_back(torch::randn({4, 1}).expand({4, 3}));
+  values.emplace_back(torch::randn({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast));
+  values.emplace_back(torch::randn({3}, torch::kComplexFloat).conj());
+  values.emplace_back(torch::randn({4}).slice(0, 1));  // begins in the middle of its memory
+  values.emplace_back(c10::List<std::int64_t>({1, 2, 3}));
+  values.emplace_back(c10::List<double>({0.5}));
+  values.emplace_back(c10::List<bool>({true, false}));
+  values.emplace_back(c10::List<std::int64_t>());
+  return values;
+}
+
+TEST_P(TransportTest, DeliversEveryElementTypeShapeAndLayout) {
   run({[](Transport& transport) {
-         for (const int microbatch : {2, 0, 1}) {
-           Message message = {10 + microbatch};
-           transport.send(1, activation(1, microbatch), message);
-           message = {20 + microbatch};
-           transport.send(1, gradient(1, microbatch), message);
-         }
+         Message message = all_kinds();
+         transport.send(1, activation(1, 0), message);
        },
        [](Transport& transport) {
-         for (const int microbatch : {0, 1, 2}) {
-           Message message;
-           transport.receive(0, gradient(1, microbatch), message);
-           EXPECT_EQ(message.front().toInt(), 20 + microbatch);
+         const Message expected = all_kinds();
+         Message message;
+         transport.receive(0, activation(1, 0), message);
+         ASSERT_EQ(message.size(), expected.size());
+         for (std::size_t index = 0; index < message.size(); ++index) {
+           EXPECT_TRUE(equal_values(message[index], expected[index]))
+               << index << ": " << describe(message[index]) << " instead of "
+               << describe(expected[index]);
          }
-         for (const int microbatch : {1, 2, 0}) {
-           Message message;
-           transport.receive(0, activation(1, microbatch), message);
-           EXPECT_EQ(message.front().toInt(), 10 + microbatch);
+         const auto channels_last = message[message.size() - 7].toTensor();
+         ASSERT_EQ(channels_last.dim(), 4);
+         EXPECT_TRUE(channels_last.is_contiguous(at::MemoryFormat::ChannelsLast));
+       }});
+}
+
+TEST_P(TransportTest, DeliversAMessageWithoutValues) {
+  run({[](Transport& transport) {
+         Message message;
+         transport.send(1, activation(1, 0), message);
+       },
+       [](Transport& transport) {
+         Message message = {1};
+         transport.receive(0, activation(1, 0), message);
+         EXPECT_TRUE(message.empty());
+       }});
+}
+
+TEST_P(TransportTest, TellsMessagesApartByKeyWhateverTheirOrder) {
+  constexpr int kSteps = 20;
+  // All messages from rank 0 to rank 1, in an order of its own for each side and step.
+  const auto keys = [](int step, int side) {
+    std::vector<MessageKey> all;
+    for (int stage = 1; stage < kExtent.num_stages; ++stage) {
+      for (int microbatch = 0; microbatch < kExtent.num_microbatches; ++microbatch) {
+        all.push_back(activation(stage, microbatch));
+        all.push_back(gradient(stage, microbatch));
+      }
+    }
+    std::shuffle(all.begin(), all.end(), std::minstd_rand(static_cast<unsigned>(2 * step + side)));
+    return all;
+  };
+  const auto content = [](int step, MessageKey key) {
+    return 1000 * step + 100 * key.stage + 10 * key.microbatch +
+           (key.direction == Direction::Forward ? 1 : 0);
+  };
+  run({[=](Transport& transport) {
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           for (const MessageKey key : keys(step, 0)) {
+             Message message = {torch::full({1 + key.stage}, content(step, key))};
+             transport.send(1, key, message);
+           }
+           Message done;
+           transport.receive(1, activation(0, 0), done);
+         }
+       },
+       [=](Transport& transport) {
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           for (const MessageKey key : keys(step, 2)) transport.expect(0, key);
+           for (const MessageKey key : keys(step, 1)) {
+             Message message;
+             transport.receive(0, key, message);
+             EXPECT_TRUE(torch::equal(message.front().toTensor(),
+                                      torch::full({1 + key.stage}, content(step, key))));
+           }
+           Message done;
+           transport.send(0, activation(0, 0), done);
          }
        }});
 }
 
 TEST_P(TransportTest, LetsBothRanksSendFirst) {
+  // As much as no connection takes without a receiver.
+  constexpr std::int64_t kElements = std::int64_t{64} << 20U;
   const auto exchange = [](int peer, MessageKey out, MessageKey in) {
     return [=](Transport& transport) {
-      Message message = {1};
+      Message message = {torch::full({kElements}, 1 + peer, torch::kByte)};
       transport.send(peer, out, message);
       transport.receive(peer, in, message);
-      EXPECT_EQ(message.front().toInt(), 1);
+      EXPECT_TRUE(torch::equal(message.front().toTensor(),
+                               torch::full({kElements}, 2 - peer, torch::kByte)));
     };
   };
   run({exchange(1, activation(1, 0), gradient(0, 0)),
@@ -111,6 +170,7 @@ TEST_P(TransportTest, LetsBothRanksSendFirst) {
 TEST_P(TransportTest, UsesAKeyAgainInTheNextStep) {
   run({[](Transport& transport) {
          for (int step = 0; step < 100; ++step) {
+           transport.begin_step(step);
            Message message = {step};
            transport.send(1, activation(1, 0), message);
            transport.receive(1, gradient(0, 0), message);
@@ -118,6 +178,7 @@ TEST_P(TransportTest, UsesAKeyAgainInTheNextStep) {
        },
        [](Transport& transport) {
          for (int step = 0; step < 100; ++step) {
+           transport.begin_step(step);
            Message message;
            transport.receive(0, activation(1, 0), message);
            EXPECT_EQ(message.front().toInt(), step);
@@ -126,22 +187,75 @@ TEST_P(TransportTest, UsesAKeyAgainInTheNextStep) {
        }});
 }
 
+// Messages that nobody answers, of other shapes in every step; and whoever keeps what it was given
+// finds it unchanged.
+TEST_P(TransportTest, KeepsWhatItHasDeliveredWhileShapesChange) {
+  constexpr int kSteps = 60;
+  const auto value = [](int step) {
+    return torch::full({(step * 7919) % 20'000, step % 3 + 1}, step);
+  };
+  run({[=](Transport& transport) {
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           Message message = {value(step), value(step + 1)};
+           transport.send(1, activation(1, 0), message);
+           transport.receive(1, gradient(0, 0), message);
+         }
+       },
+       [=](Transport& transport) {
+         std::vector<Message> kept;
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           transport.expect(0, activation(1, 0));
+           Message message;
+           transport.receive(0, activation(1, 0), message);
+           if (step % 2 == 0) kept.push_back(message);
+           message = {torch::Tensor()};
+           transport.send(0, gradient(0, 0), message);
+         }
+         for (int step = 0; step < kSteps; step += 2) {
+           const Message& message = kept[static_cast<std::size_t>(step / 2)];
+           EXPECT_TRUE(torch::equal(message[0].toTensor(), value(step))) << "step " << step;
+           EXPECT_TRUE(torch::equal(message[1].toTensor(), value(step + 1))) << "step " << step;
+         }
+       }});
+}
+
 TEST_P(TransportTest, GivesUpOnAMessageThatDoesNotCome) {
-  run({[](Transport&) {},
+  run({[](Transport& transport) { receive_patiently(transport, 1, activation(0, 0)); },
        [](Transport& transport) {
          Message message;
-         try {
-           transport.receive(0, gradient(1, 2), message);
-           ADD_FAILURE() << "nothing was thrown";
-         } catch (const TransportError& error) {
-           EXPECT_THAT(error.what(),
-                       HasSubstr("waited 0.02 s for the gradients of microbatch 2 from rank 0"));
-         }
+         EXPECT_EQ(message_of([&] { transport.receive(0, gradient(1, 2), message); }),
+                   "waited 0.02 s for the gradients of microbatch 2 from rank 0");
+         transport.send(0, activation(0, 0), message);
        }},
       std::chrono::milliseconds(20));
 }
 
-TEST_P(TransportTest, EndsEveryWaitWhenItIsStopped) {
+TEST_P(TransportTest, EndsItsWaitWhenAnotherThreadStopsIt) {
+  run({[](Transport& transport) {
+         std::thread other([&transport] { transport.stop(); });
+         Message message;
+         EXPECT_THROW(transport.receive(1, activation(0, 1), message), StoppedError);
+         other.join();
+         EXPECT_THROW(transport.receive(1, activation(0, 1), message), StoppedError);
+       },
+       // Ends with the other, in one way or another.
+       [](Transport& transport) {
+         Message message;
+         EXPECT_THROW(transport.receive(0, activation(1, 1), message), Error);
+       }},
+      std::chrono::hours(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, TransportTest, testing::Values(&run_on_threads));
+INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportTest, testing::Values(&run_over_shared_memory));
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportTest, testing::Values(&run_over_gloo));
+
+// Gloo has nobody who would hear of it.
+class StopTest : public TransportTest {};
+
+TEST_P(StopTest, EndsTheWaitsOfAllRanks) {
   const auto wait_for_nothing = [](Transport& transport) {
     Message message;
     EXPECT_THROW(transport.receive(0, activation(1, 1), message), StoppedError);
@@ -150,7 +264,8 @@ TEST_P(TransportTest, EndsEveryWaitWhenItIsStopped) {
       std::chrono::hours(1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, TransportTest, testing::Values(&run_on_threads));
+INSTANTIATE_TEST_SUITE_P(Threads, StopTest, testing::Values(&run_on_threads));
+INSTANTIATE_TEST_SUITE_P(SharedMemory, StopTest, testing::Values(&run_over_shared_memory));
 
 TEST(InProcessHub, HandsTensorsOverWithoutCopying) {
   InProcessHub hub(2, kExtent, wait_policy_for(2, std::chrono::minutes(1)));

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "penstock/run/threads/spin.h"
 #include "penstock/run/threads/wait_policy.h"
 
 namespace penstock {
@@ -21,12 +22,6 @@ class Doorbell {
   void ring();
 
  private:
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-
   std::atomic<bool> is_parked_ = false;
   std::mutex mutex_;  // orders a ring after the check that came before parking
   std::condition_variable bell_;
@@ -41,18 +36,9 @@ inline void Doorbell::ring() {
 template <typename Condition>
 bool Doorbell::wait(const Condition& is_ready, const WaitPolicy& policy) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kPausesPerClockReading = 64;
   if (is_ready()) return true;
   const Clock::time_point begin = Clock::now();
-  if (policy.spin > std::chrono::nanoseconds::zero()) {
-    const Clock::time_point end_of_spin = begin + policy.spin;
-    do {
-      for (int count = 0; count < kPausesPerClockReading; ++count) {
-        if (is_ready()) return true;
-        pause();
-      }
-    } while (Clock::now() < end_of_spin);
-  }
+  if (spin_until(is_ready, policy.spin)) return true;
   std::unique_lock lock(mutex_);
   is_parked_.store(true);
   const bool is_in_time = bell_.wait_until(lock, begin + policy.deadline, is_ready);

@@ -19,6 +19,9 @@ enum class TransportKind {
   Gloo,
 };
 
+// Whether this Penstock was built with Gloo.
+bool has_gloo();
+
 struct ProcessTransportOptions {
   TransportKind kind = TransportKind::Automatic;
   Extent extent = {};             // of the program: the messages there are

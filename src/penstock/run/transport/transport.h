@@ -46,7 +46,8 @@ class Transport {
   // within the deadline, StoppedError after a stop().
   virtual void receive(int from_rank, MessageKey key, Message& message) = 0;
 
-  // Makes every wait of every rank end with StoppedError. Safe from any thread.
+  // Makes every wait of this rank end with StoppedError, now and later, and those of the other
+  // ranks too where they share memory. Safe from any thread.
   virtual void stop() noexcept = 0;
 };
 

@@ -1,11 +1,9 @@
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
-#include <chrono>
 #include <cstddef>
 
-#include <fmt/format.h>
-
 #include "penstock/base/assert.h"
+#include "penstock/run/transport/internal/message_text.h"
 
 namespace penstock {
 
@@ -67,13 +65,7 @@ void InProcessHub::receive(int rank, int from_rank, MessageKey key, Message& mes
   const bool came = doorbells_[static_cast<std::size_t>(rank)].wait(
       [&] { return place.is_full.load() || is_stopped_.load(); }, policy_);
   if (is_stopped_.load()) throw StoppedError();
-  if (!came) {
-    throw TransportError(
-        fmt::format("waited {:.3g} s for the {} of microbatch {} from rank {}",
-                    std::chrono::duration<double>(policy_.deadline).count(),
-                    key.direction == Direction::Forward ? "activations" : "gradients",
-                    key.microbatch, from_rank));
-  }
+  if (!came) throw_late(policy_.deadline, key, from_rank);
   place.message.swap(message);
   place.is_full.store(false);
 }

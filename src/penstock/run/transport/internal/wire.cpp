@@ -1,0 +1,353 @@
+#include "penstock/run/transport/internal/wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "penstock/base/assert.h"
+#include "penstock/base/text.h"
+#include "penstock/run/transport/internal/message_text.h"
+#include "penstock/run/transport/transport.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint32_t kFormat = 0x50530001;  // "PS", version 1
+
+enum class ValueKind : std::uint8_t {
+  None,
+  Undefined,  // a tensor that is none
+  Tensor,
+  Bool,
+  Int,
+  Double,
+  BoolList,
+  IntList,
+  DoubleList,
+};
+
+enum class ElementOrder : std::uint8_t {
+  Contiguous,
+  Strided,  // dense, in another order: strides follow the sizes
+};
+
+// Starts the record of a value. Records are made of words of 8 bytes.
+struct Record {
+  ValueKind kind = ValueKind::None;
+  ElementOrder order = ElementOrder::Contiguous;
+  std::int8_t element_type = 0;
+  bool requires_grad = false;
+  std::uint32_t count = 0;  // dimensions of a tensor, elements of a list, otherwise 0
+};
+constexpr std::size_t kWord = 8;
+static_assert(sizeof(Record) == kWord);
+
+std::size_t aligned(std::size_t size) {
+  return (size + kWireAlignment - 1) / kWireAlignment * kWireAlignment;
+}
+
+[[noreturn]] void refuse(std::size_t index, const std::string& found) {
+  throw TransportError(
+      fmt::format("value {} of the message is {}; between processes travel dense tensors in main "
+                  "memory, None, numbers, and lists of numbers",
+                  index, found));
+}
+
+Record record_of(const at::Tensor& tensor, std::size_t index) {
+  if (!tensor.defined()) return {.kind = ValueKind::Undefined};
+  if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided || tensor.is_quantized()) {
+    refuse(index, fmt::format("a tensor of {} on {}", tensor.toString(), tensor.device().str()));
+  }
+  const bool is_contiguous =
+      tensor.is_contiguous() || !tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+  return {.kind = ValueKind::Tensor,
+          .order = is_contiguous ? ElementOrder::Contiguous : ElementOrder::Strided,
+          .element_type = static_cast<std::int8_t>(tensor.scalar_type()),
+          .requires_grad = tensor.requires_grad(),
+          .count = static_cast<std::uint32_t>(tensor.dim())};
+}
+
+Record record_of(const c10::IValue& value, std::size_t index) {
+  const auto list = [&](ValueKind kind) -> Record {
+    return {.kind = kind, .count = static_cast<std::uint32_t>(value.toListRef().size())};
+  };
+  if (value.isTensor()) return record_of(value.toTensor(), index);
+  if (value.isNone()) return {.kind = ValueKind::None};
+  if (value.isBool()) return {.kind = ValueKind::Bool};
+  if (value.isInt()) return {.kind = ValueKind::Int};
+  if (value.isDouble()) return {.kind = ValueKind::Double};
+  if (value.isBoolList()) return list(ValueKind::BoolList);
+  if (value.isIntList()) return list(ValueKind::IntList);
+  if (value.isDoubleList()) return list(ValueKind::DoubleList);
+  refuse(index, fmt::format("of the kind {}", value.tagKind()));
+}
+
+// Words that follow the record: numbers, or the shape of a tensor and where its elements are.
+std::size_t num_words(const Record& record) {
+  switch (record.kind) {
+    case ValueKind::None:
+    case ValueKind::Undefined:
+      return 0;
+    case ValueKind::Bool:
+    case ValueKind::Int:
+    case ValueKind::Double:
+      return 1;
+    case ValueKind::Tensor:
+      return 1 + record.count * (record.order == ElementOrder::Strided ? 2U : 1U);
+    default:
+      return record.count;
+  }
+}
+
+// Writes words one after the other, and the elements of tensors behind all of them.
+class Writer {
+ public:
+  Writer(std::byte* begin, std::size_t words_end)
+      : begin_(begin), word_(begin + sizeof(WireHeader)), elements_(aligned(words_end)) {}
+
+  template <typename Value>
+  void put(const Value& value) {
+    static_assert(sizeof(Value) == kWord);
+    std::memcpy(word_, &value, kWord);
+    word_ += kWord;
+  }
+
+  void put(at::IntArrayRef values) {
+    std::memcpy(word_, values.data(), values.size() * kWord);
+    word_ += values.size() * kWord;
+  }
+
+  void put_tensor(const Record& record, const at::Tensor& tensor) {
+    put(static_cast<std::uint64_t>(elements_));
+    put(tensor.sizes());
+    if (record.order == ElementOrder::Strided) put(tensor.strides());
+    put_elements(record, tensor);
+    elements_ = aligned(elements_ + tensor.nbytes());
+  }
+
+ private:
+  void put_elements(const Record& record, const at::Tensor& tensor) {
+    if (tensor.numel() == 0) return;
+    std::byte* to = begin_ + elements_;
+    const bool is_plain = !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+    if (is_plain && (record.order == ElementOrder::Strided || tensor.is_contiguous())) {
+      std::memcpy(to, tensor.data_ptr(), tensor.nbytes());
+      return;
+    }
+    const at::NoGradGuard no_grad;
+    const auto options = at::TensorOptions().dtype(tensor.scalar_type());
+    at::Tensor copy = record.order == ElementOrder::Strided
+                          ? at::from_blob(to, tensor.sizes(), tensor.strides(), options)
+                          : at::from_blob(to, tensor.sizes(), options);
+    copy.copy_(tensor);
+  }
+
+  std::byte* begin_;
+  std::byte* word_;
+  std::size_t elements_;  // where the next tensor goes
+};
+
+void put_value(Writer& writer, const Record& record, const c10::IValue& value) {
+  writer.put(record);
+  switch (record.kind) {
+    case ValueKind::None:
+    case ValueKind::Undefined:
+      break;
+    case ValueKind::Tensor:
+      writer.put_tensor(record, value.toTensor());
+      break;
+    case ValueKind::Bool:
+      writer.put(std::int64_t{value.toBool()});
+      break;
+    case ValueKind::Int:
+      writer.put(value.toInt());
+      break;
+    case ValueKind::Double:
+      writer.put(value.toDouble());
+      break;
+    case ValueKind::BoolList:
+      for (const c10::IValue& element : value.toListRef()) {
+        writer.put(std::int64_t{element.toBool()});
+      }
+      break;
+    case ValueKind::IntList:
+      for (const c10::IValue& element : value.toListRef()) writer.put(element.toInt());
+      break;
+    case ValueKind::DoubleList:
+      for (const c10::IValue& element : value.toListRef()) writer.put(element.toDouble());
+      break;
+  }
+}
+
+// Reads words one after the other, and refuses to leave the message.
+class Reader {
+ public:
+  Reader(std::byte* begin, std::size_t size)
+      : begin_(begin), size_(size), position_(sizeof(WireHeader)) {}
+
+  template <typename Value>
+  Value take() {
+    static_assert(sizeof(Value) == kWord);
+    Value value;
+    std::memcpy(&value, take_words(1), kWord);
+    return value;
+  }
+
+  at::IntArrayRef take_sizes(std::size_t count) {
+    return {reinterpret_cast<const std::int64_t*>(take_words(count)), count};
+  }
+
+  std::byte* elements_at(std::uint64_t offset, std::uint64_t size) const {
+    require(offset % kWireAlignment == 0 && offset <= size_ && size <= size_ - offset);
+    return begin_ + offset;
+  }
+
+  static void require(bool condition) {
+    if (!condition) throw TransportError("a message contradicts itself; memory was overwritten");
+  }
+
+ private:
+  std::byte* take_words(std::size_t count) {
+    require(count <= (size_ - position_) / kWord);
+    std::byte* word = begin_ + position_;
+    position_ += count * kWord;
+    return word;
+  }
+
+  std::byte* begin_;
+  std::size_t size_;
+  std::size_t position_;
+};
+
+at::Tensor take_tensor(Reader& reader, const Record& record, ReceivedMemory& memory) {
+  const auto offset = reader.take<std::uint64_t>();
+  const at::IntArrayRef sizes = reader.take_sizes(record.count);
+  const auto type = static_cast<at::ScalarType>(record.element_type);
+  std::uint64_t bytes = c10::elementSize(type);
+  for (const std::int64_t size : sizes) bytes *= static_cast<std::uint64_t>(size);
+  std::byte* elements = reader.elements_at(offset, bytes);
+
+  memory.hold();
+  auto maker = at::for_blob(elements, sizes);
+  maker.options(at::TensorOptions().dtype(type)).context(&memory, [](void* holder) {
+    static_cast<ReceivedMemory*>(holder)->release();
+  });
+  if (record.order == ElementOrder::Strided) maker.strides(reader.take_sizes(record.count));
+  at::Tensor tensor = maker.make_tensor();
+  if (record.requires_grad) tensor.requires_grad_();
+  return tensor;
+}
+
+template <typename Element, typename Word>
+c10::List<Element> take_list(Reader& reader, const Record& record) {
+  c10::List<Element> list;
+  list.reserve(record.count);
+  for (std::uint32_t index = 0; index < record.count; ++index) {
+    list.push_back(static_cast<Element>(reader.take<Word>()));
+  }
+  return list;
+}
+
+c10::IValue take_value(Reader& reader, ReceivedMemory& memory) {
+  const auto record = reader.take<Record>();
+  switch (record.kind) {
+    case ValueKind::None:
+      return {};
+    case ValueKind::Undefined:
+      return at::Tensor();
+    case ValueKind::Tensor:
+      return take_tensor(reader, record, memory);
+    case ValueKind::Bool:
+      return reader.take<std::int64_t>() != 0;
+    case ValueKind::Int:
+      return reader.take<std::int64_t>();
+    case ValueKind::Double:
+      return reader.take<double>();
+    case ValueKind::BoolList:
+      return take_list<bool, std::int64_t>(reader, record);
+    case ValueKind::IntList:
+      return take_list<std::int64_t, std::int64_t>(reader, record);
+    case ValueKind::DoubleList:
+      return take_list<double, double>(reader, record);
+  }
+  Reader::require(false);
+  return {};
+}
+
+// Where the words end, and with them, aligned, where the elements begin.
+std::size_t words_end(const Message& message) {
+  std::size_t end = sizeof(WireHeader);
+  for (std::size_t index = 0; index < message.size(); ++index) {
+    end += kWord * (1 + num_words(record_of(message[index], index)));
+  }
+  return end;
+}
+
+}  // namespace
+
+std::size_t wire_size(const Message& message) {
+  std::size_t size = aligned(words_end(message));
+  for (const c10::IValue& value : message) {
+    if (value.isTensor() && value.toTensor().defined()) size += aligned(value.toTensor().nbytes());
+  }
+  return size;
+}
+
+void write_message(const WireLabel& label, const Message& message, std::size_t size,
+                   std::byte* to) {
+  const WireHeader header{.format = kFormat,
+                          .num_values = static_cast<std::uint32_t>(message.size()),
+                          .size = size,
+                          .label = label};
+  std::memcpy(to, &header, sizeof(header));
+  Writer writer(to, words_end(message));
+  for (std::size_t index = 0; index < message.size(); ++index) {
+    put_value(writer, record_of(message[index], index), message[index]);
+  }
+}
+
+WireHeader read_header(const std::byte* bytes, std::uint64_t fingerprint, int from_rank) {
+  WireHeader header;
+  std::memcpy(&header, bytes, sizeof(header));
+  if (header.format != kFormat) {
+    throw TransportError(
+        fmt::format("rank {} sent a message in another format ({:#x}, expected {:#x}); all ranks "
+                    "must run the same version of Penstock",
+                    from_rank, header.format, kFormat));
+  }
+  if (header.label.fingerprint != fingerprint) {
+    throw TransportError(
+        fmt::format("rank {} runs another program: it sent {} of program {:016x}, but this rank "
+                    "runs {:016x}",
+                    from_rank, describe(header.label.key), header.label.fingerprint, fingerprint));
+  }
+  return header;
+}
+
+void require_label(const WireHeader& header, const WireLabel& expected, int from_rank) {
+  if (header.label == expected) return;
+  throw TransportError(fmt::format(
+      "rank {} sent {} in step {}, but expected were {} in step {}; all ranks must run the same "
+      "steps",
+      from_rank, describe(header.label.key), header.label.step, describe(expected.key),
+      expected.step));
+}
+
+void read_message(std::byte* bytes, ReceivedMemory& memory, Message& message) {
+  WireHeader header;
+  std::memcpy(&header, bytes, sizeof(header));
+  message.clear();
+  message.reserve(header.num_values);
+  Reader reader(bytes, header.size);
+  for (std::uint32_t index = 0; index < header.num_values; ++index) {
+    message.push_back(take_value(reader, memory));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,139 @@
+#include "tests/run/support/rank_processes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Tell a process which rank it is, where ranks meet, and at which call of run_in_processes().
+constexpr const char* kRank = "PENSTOCK_TEST_RANK";
+constexpr const char* kFolder = "PENSTOCK_TEST_FOLDER";
+constexpr const char* kCall = "PENSTOCK_TEST_CALL";
+
+int num_calls = 0;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "penstock-ranks-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  TemporaryFolder(TemporaryFolder&&) = delete;
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+[[noreturn]] void run_as_rank(int num_ranks,
+                              const std::function<void(const WorldOptions& world)>& rank) {
+  const int number = std::atoi(std::getenv(kRank));  // NOLINT(cert-err34-c): written below
+  try {
+    rank({.rank = number,
+          .size = num_ranks,
+          .local_rank = number,
+          .store_file = std::filesystem::path(std::getenv(kFolder)) / "store",
+          .timeout = std::chrono::minutes(1)});
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "rank " << number << " threw: " << error.what();
+  }
+  std::fflush(nullptr);
+  _exit(testing::Test::HasFailure() ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+pid_t start_rank(int rank, int call, const std::filesystem::path& folder) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::vector<std::string> arguments = {
+      "/proc/self/exe", fmt::format("--gtest_filter={}.{}", test->test_suite_name(), test->name())};
+  std::vector<std::string> variables = {fmt::format("{}={}", kRank, rank),
+                                        fmt::format("{}={}", kFolder, folder.string()),
+                                        fmt::format("{}={}", kCall, call)};
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  const auto pointers = [](std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  };
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  const std::string output = folder / fmt::format("rank-{}", rank);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(),
+                                   O_CREAT | O_WRONLY | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  pid_t process = -1;
+  const int error = posix_spawn(&process, "/proc/self/exe", &files, nullptr,
+                                pointers(arguments).data(), pointers(variables).data());
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) ADD_FAILURE() << "cannot start a process for rank " << rank;
+  return process;
+}
+
+std::string contents(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+// Waits for a process, and ends it if it takes too long.
+void expect_success(pid_t process, int rank, Clock::time_point end,
+                    const std::filesystem::path& folder) {
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  pollfd query{.fd = descriptor, .events = POLLIN, .revents = 0};
+  const bool is_over = poll(&query, 1, std::max(0, static_cast<int>(left.count()))) > 0;
+  close(descriptor);
+  if (!is_over) kill(process, SIGKILL);
+  int status = 0;
+  waitpid(process, &status, 0);
+  EXPECT_TRUE(is_over && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "rank " << rank << (is_over ? " failed" : " hung") << " (status " << status << "):\n"
+      << contents(folder / fmt::format("rank-{}", rank));
+}
+
+}  // namespace
+
+void run_in_processes(int num_ranks, const std::function<void(const WorldOptions& world)>& rank) {
+  const int call = num_calls++;
+  if (const char* wanted = std::getenv(kCall); wanted != nullptr) {
+    if (std::to_string(call) == wanted) run_as_rank(num_ranks, rank);
+    return;
+  }
+  const TemporaryFolder folder;
+  std::vector<pid_t> processes;
+  for (int number = 0; number < num_ranks; ++number) {
+    processes.push_back(start_rank(number, call, folder.path()));
+  }
+  const Clock::time_point end = Clock::now() + std::chrono::minutes(2);
+  for (int number = 0; number < num_ranks; ++number) {
+    expect_success(processes[static_cast<std::size_t>(number)], number, end, folder.path());
+  }
+}
+
+}  // namespace penstock
