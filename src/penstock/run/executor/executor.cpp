@@ -86,6 +86,7 @@ Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* c
   gradients_in_ = MicrobatchGrid<Message>(grid);
   gradients_out_ = MicrobatchGrid<Message>(grid);
   for (const PipelineStage* stage : stages_) keywords_.push_back(stage->module().keywords());
+  chosen_keywords_.resize(stages_.size());
 }
 
 Executor::~Executor() = default;
@@ -110,6 +111,7 @@ void Executor::run(StepWork& work) {
         gradients_out_.at(slot, microbatch).clear();
       }
     }
+    for (KeywordArguments& keywords : chosen_keywords_) keywords.clear();
     for (const auto& observer : options_.observers) observer->rank_ends(rank_);
     throw;
   }
@@ -216,6 +218,9 @@ void Executor::forward(const Instruction& instruction) {
   const c10::IValue output =
       stage.forward(microbatch, stage.is_first() ? given.args : inputs, keywords_of(instruction));
   inputs.clear();
+  for (auto& [name, value] : chosen_keywords_[static_cast<std::size_t>(instruction.slot)]) {
+    value = c10::IValue();  // the names are kept
+  }
 
   if (stage.is_last()) {
     random.seed_site(RandomScope::kLoss);
@@ -286,13 +291,17 @@ void Executor::backward(const Instruction& instruction) {
 }
 
 // Those of the microbatch's keyword inputs that the stage takes.
-KeywordArguments Executor::keywords_of(const Instruction& instruction) const {
+const KeywordArguments& Executor::keywords_of(const Instruction& instruction) {
+  const auto slot = static_cast<std::size_t>(instruction.slot);
   const KeywordArguments& given =
       work_->inputs[static_cast<std::size_t>(instruction.microbatch)].kwargs;
-  KeywordArguments chosen;
-  if (given.empty()) return chosen;
-  for (const std::string& name : keywords_[static_cast<std::size_t>(instruction.slot)]) {
-    if (const auto found = given.find(name); found != given.end()) chosen.insert(*found);
+  KeywordArguments& chosen = chosen_keywords_[slot];
+  for (const std::string& name : keywords_[slot]) {
+    if (const auto found = given.find(name); found != given.end()) {
+      chosen.insert_or_assign(name, found->second);
+    } else {
+      chosen.erase(name);
+    }
   }
   return chosen;
 }

@@ -71,7 +71,7 @@ class Executor {
   void forward(const Instruction& instruction);
   void finish_last(const Instruction& instruction, const c10::IValue& output);
   void backward(const Instruction& instruction);
-  KeywordArguments keywords_of(const Instruction& instruction) const;
+  const KeywordArguments& keywords_of(const Instruction& instruction);
   const Message& loss_seed(const at::Tensor& loss, double weight);
   void perform_observed(const Instruction& instruction, bool is_part);
   std::int64_t message_bytes(const Instruction& instruction);
@@ -85,6 +85,7 @@ class Executor {
   std::vector<PipelineStage*> stages_;
   std::vector<Instruction> instructions_;
   std::vector<std::vector<std::string>> keywords_;  // that each stage takes
+  std::vector<KeywordArguments> chosen_keywords_;   // for the stage's forward that comes next
 
   StepWork* work_ = nullptr;
   int step_ = 0;  // the position in the list

@@ -173,8 +173,11 @@ c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
       for (c10::IValue& input : own_inputs()) input = cut(*run, input);
     }
     if (!keywords.empty()) {
-      root_keywords_.clear();
-      for (const auto& [name, value] : keywords) root_keywords_.emplace(name, cut(*run, value));
+      std::erase_if(root_keywords_,
+                    [&keywords](const auto& entry) { return !keywords.contains(entry.first); });
+      for (const auto& [name, value] : keywords) {
+        root_keywords_.insert_or_assign(name, cut(*run, value));
+      }
       module_keywords = &root_keywords_;
     }
   }
@@ -184,7 +187,7 @@ c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
   try {
     c10::IValue output = module_->forward(*module_inputs, *module_keywords);
     module_inputs_.clear();
-    root_keywords_.clear();
+    for (auto& [name, value] : root_keywords_) value = c10::IValue();  // the names are kept
     return output;
   } catch (const std::exception& error) {
     std::string given = describe(c10::ivalue::Tuple::create(inputs));

@@ -9,7 +9,7 @@
 namespace penstock {
 
 // Makes nodes drop what they saved in the forward as soon as they were executed, in a run of the
-// engine that keeps the graph for others.
+// engine that keeps the graph for others. Allocates nothing for nodes that have no hooks of others.
 class ReleaseHooks {
  public:
   void add(torch::autograd::Node& node);
@@ -26,8 +26,13 @@ class ReleaseHooks {
     torch::autograd::Node* node = nullptr;
   };
 
+  // A node's list of hooks, which is exchanged for its own.
+  using List = std::vector<std::unique_ptr<torch::autograd::FunctionPostHook>>;
+
+  static List take_off(const Hook& hook);
+
   std::vector<Hook*> placed_;  // each belongs to its node
-  std::vector<std::unique_ptr<Hook>> spare_;
+  std::vector<List> spare_;    // of one hook each
 };
 
 }  // namespace penstock
