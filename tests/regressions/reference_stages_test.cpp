@@ -15,6 +15,7 @@
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/make_stage_module.h"
+#include "tests/run/support/callable_stages.h"
 #include "tests/run/support/message_of.h"
 
 // What goes wrong with torch.distributed.pipelining 2.14, and must not here. The numbers are those
@@ -23,25 +24,6 @@ namespace penstock {
 namespace {
 
 using testing::HasSubstr;
-
-StageList stages_of(const std::vector<std::shared_ptr<StageModule>>& modules) {
-  StageList stages;
-  const int num_stages = static_cast<int>(modules.size());
-  for (int index = 0; index < num_stages; ++index) {
-    stages.push_back(
-        std::make_shared<PipelineStage>(modules[static_cast<std::size_t>(index)],
-                                        StagePosition{.index = index, .num_stages = num_stages}));
-  }
-  return stages;
-}
-
-torch::Tensor sum_of_products(const torch::Tensor& output, const torch::Tensor& target) {
-  return (output * target).sum();
-}
-
-torch::Tensor parameter(double value) {
-  return torch::full({}, value, torch::requires_grad());
-}
 
 // The schedules of one rank per stage, with whole and with split backwards.
 constexpr std::array<const char*, 3> kSchedules = {"GPipe", "1F1B", "ZB-H1"};

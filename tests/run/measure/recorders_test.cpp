@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "penstock/run/measure/profile_recorder.h"
 #include "penstock/run/measure/timeline_recorder.h"
 #include "penstock/run/pipeline/schedules.h"
+#include "tests/run/support/callable_stages.h"
 #include "tests/run/support/models.h"
 
 namespace penstock {
@@ -48,6 +51,38 @@ TEST(TimelineRecorder, AccountsForTheWholeStep) {
     }
     EXPECT_LE(timeline.makespan, run.timeline->wall_time());
   }
+}
+
+// A ledger that leaves time out would be short of the wall time in every step; a step that the
+// system has interrupted, between the last action and the clock out here, is only one of them.
+TEST(TimelineRecorder, SumsToTheWallTimeWithinOnePercent) {
+  constexpr int kWidth = 320;
+  constexpr int kMicrobatches = 4;
+  constexpr int kMostSteps = 50;
+  const torch::Tensor weight = torch::eye(kWidth).requires_grad_();
+  const auto work = [weight](const torch::Tensor& input) {
+    return input.mm(weight).mm(weight).mm(weight);
+  };
+  const auto timeline = std::make_shared<TimelineRecorder>();
+  PipelineSchedule pipeline(
+      stages_of(work, work),
+      make_schedule("1F1B", {.num_ranks = 2, .num_microbatches = kMicrobatches}),
+      {.num_microbatches = kMicrobatches, .loss = sum_of_products, .observers = {timeline}});
+  const torch::Tensor batch = torch::ones({kMicrobatches * kWidth, kWidth});
+
+  double best_share = 0;
+  for (int step = 0; step < kMostSteps && best_share < 0.99; ++step) {
+    const auto begin = std::chrono::steady_clock::now();
+    pipeline.step({batch}, {.target = batch, .return_outputs = false});
+    const Duration wall_time = std::chrono::steady_clock::now() - begin;
+    for (const RankUsage& rank : timeline->timeline(CostModel::uniform()).ranks) {
+      const Duration ledger = std::accumulate(rank.idle.begin(), rank.idle.end(), rank.busy);
+      ASSERT_LE(ledger, timeline->wall_time());
+      ASSERT_LE(ledger, wall_time);
+      best_share = std::max(best_share, std::chrono::duration<double>(ledger) / wall_time);
+    }
+  }
+  EXPECT_GE(best_share, 0.99);
 }
 
 TEST(TimelineRecorder, KeepsTheOrderOfEachRank) {

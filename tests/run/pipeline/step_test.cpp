@@ -12,6 +12,7 @@
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/make_stage_module.h"
 #include "tests/run/support/baseline.h"
+#include "tests/run/support/callable_stages.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 
@@ -19,26 +20,6 @@ namespace penstock {
 namespace {
 
 using testing::HasSubstr;
-
-// One stage per callable.
-template <typename... Functions>
-StageList stages_of(Functions... functions) {
-  StageList stages;
-  (stages.push_back(std::make_shared<PipelineStage>(
-       make_stage_module(std::move(functions)),
-       StagePosition{.index = static_cast<int>(stages.size()),
-                     .num_stages = static_cast<int>(sizeof...(functions))})),
-   ...);
-  return stages;
-}
-
-torch::Tensor sum_of_products(const torch::Tensor& output, const torch::Tensor& target) {
-  return (output * target).sum();
-}
-
-torch::Tensor parameter(double value) {
-  return torch::full({}, value, torch::requires_grad());
-}
 
 TEST(Step, ReturnsLossesAndOutputsInTheOrderOfMicrobatches) {
   // Microbatch 1 goes first on every rank.
