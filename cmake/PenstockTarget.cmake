@@ -2,7 +2,11 @@
 # Nothing here reaches targets of a project that merely uses Penstock.
 function(penstock_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    UNITY_BUILD ${PENSTOCK_UNITY_BUILD}
+    UNITY_BUILD_BATCH_SIZE 8
+    UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include)")
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
     -Wold-style-cast -Woverloaded-virtual

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-struct LocalStage {
+struct DualPipeVStage {
   int stage;
   int next_forward = 0;
   int next_backward = 0;  // full or input only
@@ -61,7 +61,7 @@ class DualPipeVRank {
   // Half of the remaining backwards stay whole, the rest is split to leave the pipeline sooner.
   void cool_down() {
     for (int i = 0; i < 2 * (ranks_above_ + 1); ++i) {
-      LocalStage& local = i % 2 == 0 ? up_ : down_;
+      DualPipeVStage& local = i % 2 == 0 ? up_ : down_;
       if (i < ranks_above_ + 1) {
         backward(local);
       } else {
@@ -75,9 +75,9 @@ class DualPipeVRank {
     for (int i = 0; i < ranks_above_ + 1; ++i) oldest_weight_backward();
   }
 
-  void forward(LocalStage& local) { list_.forward(local.stage, local.next_forward++); }
-  void backward(LocalStage& local) { list_.backward(local.stage, local.next_backward++); }
-  void input_backward(LocalStage& local) {
+  void forward(DualPipeVStage& local) { list_.forward(local.stage, local.next_forward++); }
+  void backward(DualPipeVStage& local) { list_.backward(local.stage, local.next_backward++); }
+  void input_backward(DualPipeVStage& local) {
     const int microbatch = local.next_backward++;
     list_.input_backward(local.stage, microbatch);
     deferred_.push_back(
@@ -88,7 +88,7 @@ class DualPipeVRank {
     list_.add(deferred_.front());
     deferred_.pop_front();
   }
-  void overlap(LocalStage& forwards, LocalStage& backwards) {
+  void overlap(DualPipeVStage& forwards, DualPipeVStage& backwards) {
     list_.add({.kind = ActionKind::Overlap,
                .parts = {{.stage = forwards.stage,
                           .kind = ActionKind::Forward,
@@ -101,8 +101,8 @@ class DualPipeVRank {
   int ranks_above_;
   int ranks_below_;
   int num_pairs_;
-  LocalStage down_;              // the stage on the way down the ranks
-  LocalStage up_;                // the stage on the way back
+  DualPipeVStage down_;          // the stage on the way down the ranks
+  DualPipeVStage up_;            // the stage on the way back
   std::deque<Action> deferred_;  // the W of every I so far that has none yet, oldest first
   ActionList list_;
 };

@@ -10,7 +10,7 @@ namespace penstock {
 namespace {
 
 // One of the two stages of a rank, with the next microbatch of each kind.
-struct LocalStage {
+struct ZbvStage {
   int stage;
   int next_forward = 0;
   int next_input_backward = 0;
@@ -66,21 +66,21 @@ class ZbvRank {
     }
     while (up_.next_weight_backward < up_.next_input_backward) weight_backward(up_);
     while (down_.next_weight_backward < down_.next_input_backward) weight_backward(down_);
-    for (const LocalStage& local : {down_, up_}) {
+    for (const ZbvStage& local : {down_, up_}) {
       PENSTOCK_ASSERT(local.next_forward == num_microbatches_ &&
                           local.next_weight_backward == num_microbatches_,
                       "the phases of ZBV add up to every microbatch once");
     }
   }
 
-  void forward(LocalStage& local) { list_.forward(local.stage, local.next_forward++); }
-  void input_backward(LocalStage& local) {
+  void forward(ZbvStage& local) { list_.forward(local.stage, local.next_forward++); }
+  void input_backward(ZbvStage& local) {
     list_.input_backward(local.stage, local.next_input_backward++);
   }
-  void weight_backward(LocalStage& local) {
+  void weight_backward(ZbvStage& local) {
     list_.weight_backward(local.stage, local.next_weight_backward++);
   }
-  void backward(LocalStage& local) {
+  void backward(ZbvStage& local) {
     input_backward(local);
     weight_backward(local);
   }
@@ -88,8 +88,8 @@ class ZbvRank {
   int rank_;
   int num_ranks_;
   int num_microbatches_;
-  LocalStage down_;  // the stage on the way down the ranks
-  LocalStage up_;    // the stage on the way back
+  ZbvStage down_;  // the stage on the way down the ranks
+  ZbvStage up_;    // the stage on the way back
   ActionList list_;
 };
 

@@ -25,7 +25,7 @@ constexpr std::size_t kPiece = std::size_t{1} << 16;
 enum class Row { Compute, Parameters, Sends, Receives };
 
 // A message, from its send until the receiving rank has it.
-struct Transfer {
+struct DrawnTransfer {
   Position send;
   Position receive;
   Duration begin{};
@@ -45,7 +45,7 @@ class TraceWriter {
   TraceWriter(const ReportEntry& entry, const TextSink& sink) : entry_(entry), sink_(sink) {
     find_sends();
     for (int rank = 0; rank < entry.program.num_ranks(); ++rank) {
-      for (const Transfer& transfer : transfers_into(rank)) {
+      for (const DrawnTransfer& transfer : transfers_into(rank)) {
         num_lanes_ = std::max(num_lanes_, transfer.lane + 1);
       }
     }
@@ -99,8 +99,8 @@ class TraceWriter {
     }
   }
 
-  std::vector<Transfer> transfers_into(int rank) const {
-    std::vector<Transfer> transfers;
+  std::vector<DrawnTransfer> transfers_into(int rank) const {
+    std::vector<DrawnTransfer> transfers;
     const std::vector<Action>& actions = entry_.program.actions_of(rank);
     for (int step = 0; step < static_cast<int>(actions.size()); ++step) {
       const Action& action = actions[static_cast<std::size_t>(step)];
@@ -112,17 +112,18 @@ class TraceWriter {
       const Duration begin = time_at(send).end;
       transfers.push_back({send, receive, begin, std::max(begin, time_at(receive).end)});
     }
-    std::sort(transfers.begin(), transfers.end(), [](const Transfer& left, const Transfer& right) {
-      return std::pair(left.begin, left.receive) < std::pair(right.begin, right.receive);
-    });
+    std::sort(transfers.begin(), transfers.end(),
+              [](const DrawnTransfer& left, const DrawnTransfer& right) {
+                return std::pair(left.begin, left.receive) < std::pair(right.begin, right.receive);
+              });
     assign_lanes(transfers);
     return transfers;
   }
 
   // Gives every transfer the first lane that is free; they are sorted by their begin.
-  static void assign_lanes(std::vector<Transfer>& transfers) {
+  static void assign_lanes(std::vector<DrawnTransfer>& transfers) {
     std::vector<Duration> free;
-    for (Transfer& transfer : transfers) {
+    for (DrawnTransfer& transfer : transfers) {
       const auto lane = std::find_if(free.begin(), free.end(),
                                      [&](Duration time) { return time <= transfer.begin; });
       transfer.lane = static_cast<int>(lane - free.begin());
@@ -190,7 +191,7 @@ class TraceWriter {
   }
 
   void write_receives(int rank) {
-    for (const Transfer& transfer : transfers_into(rank)) {
+    for (const DrawnTransfer& transfer : transfers_into(rank)) {
       const Action& action = action_at(entry_.program, transfer.receive);
       const int row = thread(rank, Row::Receives, transfer.lane);
       write_slice(action, row, "communication", transfer.begin, transfer.end, nullptr);

@@ -15,13 +15,13 @@ namespace penstock {
 namespace {
 
 // Where a rank is in its step: what decides between warm-up, cool-down and imbalance.
-struct Progress {
+struct RankProgress {
   bool has_backwards = false;
   bool has_computed = false;
   bool has_run_backward = false;
   int forwards_left = 0;
 
-  explicit Progress(const std::vector<Action>& actions) {
+  explicit RankProgress(const std::vector<Action>& actions) {
     for (const Action& action : actions) {
       for_each_part(action, [&](const Action& part) {
         if (part.kind == ActionKind::Forward) ++forwards_left;
@@ -79,7 +79,7 @@ Held for_each_wait(const Schedule& program, const Routes& routes, const Timeline
                    int rank, const Visit& visit) {
   const std::vector<Action>& actions = program.actions_of(rank);
   const std::vector<ActionTime>& times = timeline.times[static_cast<std::size_t>(rank)];
-  Progress progress(actions);
+  RankProgress progress(actions);
   Held held;
   for (std::size_t step = 0; step < actions.size(); ++step) {
     const Action& action = actions[step];

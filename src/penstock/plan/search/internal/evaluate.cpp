@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr Duration kUnknown{-1};
+constexpr Duration kNotYet{-1};
 
 // Visits each step once; a rank that has to wait is taken up again when a neighbour sends to it.
 class Evaluation {
@@ -17,8 +17,8 @@ class Evaluation {
       : problem_(problem),
         order_(order),
         trace_(trace),
-        activations_(problem.extent(), kUnknown),
-        gradients_(problem.extent(), kUnknown),
+        activations_(problem.extent(), kNotYet),
+        gradients_(problem.extent(), kNotYet),
         counts_(problem.stages.size()),
         ranks_(problem.ranks.size()),
         wires_(problem.num_ranks()) {
@@ -49,7 +49,7 @@ class Evaluation {
  private:
   struct RankState {
     std::size_t position = 0;
-    Duration first_start = kUnknown;
+    Duration first_start = kNotYet;
     Duration free_at{};
     std::int64_t held_bytes = 0;
     std::int64_t peak_bytes = 0;
@@ -78,10 +78,10 @@ class Evaluation {
             step.kind == ActionKind::FullBackward ? stage.full_backward : stage.input_backward;
         break;
     }
-    if (ready == kUnknown) return false;
+    if (ready == kNotYet) return false;
 
     const Duration start = std::max(ready, state.free_at);
-    if (state.first_start == kUnknown) state.first_start = start;
+    if (state.first_start == kNotYet) state.first_start = start;
     state.free_at = start + duration;
     if (trace_ != nullptr) {
       trace_->starts[static_cast<std::size_t>(rank)].push_back(start);
