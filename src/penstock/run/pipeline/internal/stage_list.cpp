@@ -4,6 +4,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
