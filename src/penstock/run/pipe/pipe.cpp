@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/nn/modules/container/sequential.h>
 
