@@ -5,7 +5,7 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
-#include "penstock/run/libtorch/newer_operators.h"
+#include "penstock/run/capture/script.h"
 #include "tests/run/pipe/fixture.h"
 
 // The files of a newer PyTorch, loaded and trained as they are; the ruler for the tests that cut
@@ -37,8 +37,7 @@ class Fixtures : public testing::TestWithParam<std::string> {};
 
 TEST_P(Fixtures, ComputeWhatTheNewerPyTorchComputed) {
   const Fixture fixture = read_fixture(GetParam());
-  define_newer_operators();
-  torch::jit::Module model = torch::jit::load(fixture.model.string());
+  torch::jit::Module model = load_script(fixture.model);
 
   const c10::IValue output = model.get_method("forward")(fixture.inputs, fixture.keywords);
   const torch::Tensor loss = fixture_loss(output, fixture.target);

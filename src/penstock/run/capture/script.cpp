@@ -18,6 +18,7 @@
 #include "penstock/base/text.h"
 #include "penstock/run/capture/internal/inline_calls.h"
 #include "penstock/run/capture/split_marker.h"
+#include "penstock/run/libtorch/newer_operators.h"
 
 namespace penstock {
 namespace {
@@ -131,6 +132,7 @@ void simplify(std::shared_ptr<Graph>& graph) {
 
 torch::jit::Module load_script(const std::filesystem::path& path) {
   split_marker();
+  define_newer_operators();
   if (!std::filesystem::is_regular_file(path)) {
     throw CaptureError(fmt::format("{}: there is no such file", path.string()));
   }

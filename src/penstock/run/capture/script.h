@@ -9,7 +9,8 @@
 namespace penstock {
 
 // Reads a TorchScript file, also one that a newer PyTorch has written, as long as its operators
-// exist here. Throws CaptureError, with the path, if it is missing, damaged or something else.
+// exist here or define_newer_operators() knows them. Throws CaptureError, with the path, if it is
+// missing, damaged or something else.
 torch::jit::Module load_script(const std::filesystem::path& path);
 
 // Captures a scripted or traced TorchScript module in the mode (training or not) that it is in. The
