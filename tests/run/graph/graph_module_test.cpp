@@ -197,6 +197,37 @@ graph(%x : Tensor):
   EXPECT_FALSE(torch::equal(draw(kDropout, "aten::dropout", 6, 0), expected));
 }
 
+TEST(GraphModule, DrawsOtherNumbersInEachRoundOfALoop) {
+  StageGraph stage = stage_graph(R"(
+graph(%x : Tensor):
+  %p : float = prim::Constant[value=0.5]()
+  %on : bool = prim::Constant[value=1]()
+  %two : int = prim::Constant[value=2]()
+  %zero : int = prim::Constant[value=0]()
+  %first : Tensor, %last : Tensor = prim::Loop(%two, %on, %x, %x)
+    block0(%i : int, %a : Tensor, %b : Tensor):
+      %d : Tensor = aten::dropout(%x, %p, %on)
+      -> (%on, %b, %d)
+  %list : Tensor[] = prim::ListConstruct(%first, %last)
+  %y : Tensor = aten::stack(%list, %zero)
+  return (%y)
+)",
+                                 {"x"});
+  stage.random_sites[find_node(*stage.graph->block(), "aten::dropout")] = 4;
+  const auto module = make_graph_module(std::move(stage));
+  const torch::Tensor x = torch::ones({64});
+  const auto rounds = [&] {
+    const RandomScope scope({.step_seed = 3});
+    return module->forward({x}, {}).toTensor();
+  };
+  const torch::Tensor drawn = rounds();
+  EXPECT_FALSE(torch::equal(drawn[0], drawn[1]));
+  EXPECT_TRUE(torch::equal(rounds(), drawn));
+  RandomScope scope({.step_seed = 3});
+  scope.seed_site(4);
+  EXPECT_TRUE(torch::equal(torch::dropout(x, 0.5, true), drawn[0]));
+}
+
 TEST(GraphModule, SwitchesOffGradientsForTheRestOfItsRunOnly) {
   StageGraph stage = stage_graph(R"(
 graph(%x : Tensor):

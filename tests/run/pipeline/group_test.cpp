@@ -11,8 +11,10 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
+#include "penstock/run/graph/stage_graph.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
+#include "tests/run/graph/graphs.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
@@ -105,6 +107,20 @@ TEST(Group, TrainsInPartsLikeAWhole) {
   EXPECT_TRUE(results[1].losses.empty());
   expect_equal(gradients_of(parameters_of(blocks)), gradients_of(parameters_of(whole_blocks)),
                "gradient");
+}
+
+TEST(Group, RefusesParametersThatOtherProcessesMayShare) {
+  StageGraph graph = stage_graph("graph(%x : Tensor, %table : Tensor):\n  return (%x)", {"x"});
+  graph.shared = {{"table", torch::ones({1}, torch::requires_grad())}};
+  graph.claims = std::make_shared<SharedClaims>();
+  const auto stage = std::make_shared<PipelineStage>(make_graph_module(std::move(graph)),
+                                                     StagePosition{.index = 0, .num_stages = 2});
+  EXPECT_EQ(message_of([&] {
+              Schedule1F1B({stage}, {.num_microbatches = 1, .group = make_group(2, {0})});
+            }),
+            "stage 0 uses the parameter \"table\" together with stages that may be in other "
+            "processes, and those do not exchange its gradients; cut the model with "
+            "MultiUse::Transmit");
 }
 
 TEST(Group, ChecksThatStagesAreThoseOfItsRanks) {

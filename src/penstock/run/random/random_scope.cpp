@@ -130,4 +130,13 @@ void RandomScope::seed_site(std::uint64_t site) {
   is_seeded_ = false;
 }
 
+void RandomScope::seed_repeated_site(std::uint64_t site) {
+  auto visit = std::find_if(visits_.begin(), visits_.end(),
+                            [site](const auto& other) { return other.first == site; });
+  if (visit == visits_.end()) visit = visits_.insert(visits_.end(), {site, 0});
+  seed_site(site);
+  if (visit->second > 0) seed_ = mix(seed_, visit->second);
+  ++visit->second;
+}
+
 }  // namespace penstock

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -54,6 +56,9 @@ class RandomScope {
   // The modules of captured graphs call it before every operator that draws, so that numbers do not
   // depend on where the model was cut; executors call it with kLoss before the loss.
   void seed_site(std::uint64_t site);
+  // The same, for an operator that may run several times in one scope, in a loop: each time it
+  // draws other numbers. The first time is seed_site().
+  void seed_repeated_site(std::uint64_t site);
   static constexpr std::uint64_t kLoss = ~std::uint64_t{0};
 
  private:
@@ -66,6 +71,8 @@ class RandomScope {
   bool is_seeded_ = false;  // whether the generator has it
   RandomStream stream_;
   std::uint64_t num_draws_ = 0;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>>
+      visits_;  // site and number, of repeated ones
   c10::impl::IncludeDispatchKeyGuard guard_;
 };
 

@@ -21,7 +21,7 @@ constexpr const char* kSeedSite = "penstock::seed_random_site";
 
 void seed_random_site(std::int64_t site) {
   if (RandomScope* scope = RandomScope::current()) {
-    scope->seed_site(static_cast<std::uint64_t>(site));
+    scope->seed_repeated_site(static_cast<std::uint64_t>(site));
   }
 }
 

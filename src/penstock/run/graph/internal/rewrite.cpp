@@ -39,9 +39,7 @@ bool is_none(const Value& value) {
 std::optional<std::size_t> argument_of(const Node& node, const char* name) {
   const c10::FunctionSchema* schema = node.maybeSchema();
   if (schema == nullptr) return std::nullopt;
-  const std::optional<int> index = schema->argumentIndexWithName(name)
-                                       ? std::optional(*schema->argumentIndexWithName(name))
-                                       : std::nullopt;
+  const auto index = schema->argumentIndexWithName(name);
   if (!index || static_cast<std::size_t>(*index) >= node.inputs().size()) return std::nullopt;
   return static_cast<std::size_t>(*index);
 }

@@ -3,6 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+
 namespace penstock {
 namespace {
 
@@ -28,6 +33,12 @@ std::unique_ptr<SharedGradients> make_shared_gradients(const StageList& stages,
   std::vector<SharedUse> uses;
   for (const auto& stage : stages) {
     for (auto& [name, parameter] : stage->module().shared_parameters()) {
+      if (static_cast<int>(stages.size()) < stage->num_stages()) {
+        throw ArgumentError(fmt::format(
+            "stage {} uses the parameter {} together with stages that may be in other processes, "
+            "and those do not exchange its gradients; cut the model with MultiUse::Transmit",
+            stage->index(), quote(name)));
+      }
       uses.push_back({stage->index(), std::move(name), std::move(parameter)});
     }
   }

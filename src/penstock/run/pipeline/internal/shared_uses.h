@@ -9,6 +9,7 @@
 namespace penstock {
 
 // For the parameters that several of `stages` use, in the order in which `program` runs backwards.
+// Throws ArgumentError if there are such parameters, and not all stages are in this process.
 std::unique_ptr<SharedGradients> make_shared_gradients(const StageList& stages,
                                                        const Schedule& program);
 
