@@ -122,7 +122,7 @@ Trained train_piped(const WholeModel& model, int num_stages, Cut how, const std:
       .output_merge_spec = ChunkSpec::split(0)};
   if (schedule == "Interleaved1F1B") options.num_ranks = num_stages % 2 == 0 ? num_stages / 2 : 1;
   const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(), options);
-  auto optimizer = make_optimizer(pipe.parameters());
+  auto optimizer = make_optimizer(pipeline->parameters());
   const auto inputs = model.make_inputs(kRows);
   const auto targets = model.make_targets(kRows);
   Trained trained;

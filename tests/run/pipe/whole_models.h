@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct WholeModel {
   std::function<torch::Tensor(int rows)> make_targets;
   std::function<torch::Tensor(const c10::IValue& output, const torch::Tensor& target)> loss;
   std::vector<std::string> modules;  // begin where the places are, in order
+
+  friend void PrintTo(const WholeModel& model, std::ostream* out) { *out << model.name; }
 };
 
 TraceSource trace_source(const std::shared_ptr<WholeModule>& module);

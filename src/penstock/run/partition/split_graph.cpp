@@ -22,24 +22,10 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-bool can_be_sent(const c10::TypePtr& type) {
-  if (const auto optional = type->cast<c10::OptionalType>()) {
-    return can_be_sent(optional->getElementType());
-  }
-  const auto is_number = [](const c10::TypePtr& element) {
-    return element->kind() == c10::TypeKind::IntType ||
-           element->kind() == c10::TypeKind::FloatType ||
-           element->kind() == c10::TypeKind::BoolType;
-  };
-  if (const auto list = type->cast<c10::ListType>()) return is_number(list->getElementType());
-  return type->kind() == c10::TypeKind::TensorType || type->kind() == c10::TypeKind::NoneType ||
-         type->kind() == c10::TypeKind::NumberType || is_number(type);
-}
-
 void require_sendable(const CapturedModel& model, const ValueFlow& flow) {
   for (int stage = 0; stage + 1 < flow.num_stages(); ++stage) {
     for (Value* value : flow.leaving(stage)) {
-      if (can_be_sent(value->type())) continue;
+      if (can_be_sent(*value->type())) continue;
       const auto inputs = model.graph->inputs();
       const auto input = std::find(inputs.begin(), inputs.end(), value);
       const std::string origin =

@@ -31,8 +31,9 @@ class SharedMemory {
 
  private:
   void add(Node* node) {
-    if (const c10::FunctionSchema* schema = node->maybeSchema()) {
-      add_schema(node, *schema);
+    const c10::FunctionSchema* schema = node->maybeSchema();
+    if (schema != nullptr && !schema->is_varret()) {
+      if (!schema->returns().empty()) add_schema(node, *schema);
       return;
     }
     // Lists, tuples and dicts hold what they are made of; branches and loops pass values on.

@@ -25,11 +25,8 @@ std::vector<Node*> firsts_of(const CapturedModel& model, const ValueFlow& flow) 
 }
 
 bool can_all_be_sent(const std::vector<Value*>& values) {
-  return std::all_of(values.begin(), values.end(), [](Value* value) {
-    return value->type()->isSubtypeOf(*c10::TensorType::get()) ||
-           value->type()->isSubtypeOf(*c10::NumberType::get()) ||
-           value->type()->kind() == c10::TypeKind::BoolType;
-  });
+  return std::all_of(values.begin(), values.end(),
+                     [](Value* value) { return can_be_sent(*value->type()); });
 }
 
 // All places where the model can be cut, and those where the least has to be sent.

@@ -29,7 +29,8 @@ Duration median(std::vector<Duration> times) {
 class PieceRunner {
  public:
   PieceRunner(const CapturedModel& model, const CutPositions& cuts) {
-    std::vector<StageGraph> graphs = split_graph(model, cuts);
+    // Transmitted, for nobody adds up gradients of replicas here.
+    std::vector<StageGraph> graphs = split_graph(model, cuts, {.multi_use = MultiUse::Transmit});
     const int num_stages = static_cast<int>(graphs.size());
     for (StageGraph& graph : graphs) {
       const int index = static_cast<int>(stages_.size());

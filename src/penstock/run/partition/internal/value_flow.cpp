@@ -26,6 +26,19 @@ bool is_written_to(Value* value) {
 
 }  // namespace
 
+bool can_be_sent(const c10::Type& type) {
+  if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+    return can_be_sent(*optional->getElementType());
+  }
+  const auto is_number = [](const c10::Type& element) {
+    return element.kind() == c10::TypeKind::IntType || element.kind() == c10::TypeKind::FloatType ||
+           element.kind() == c10::TypeKind::BoolType;
+  };
+  if (const auto* list = type.castRaw<c10::ListType>()) return is_number(*list->getElementType());
+  return type.kind() == c10::TypeKind::TensorType || type.kind() == c10::TypeKind::NoneType ||
+         type.kind() == c10::TypeKind::NumberType || is_number(type);
+}
+
 ValueFlow::ValueFlow(const CapturedModel& model, const CutPositions& cuts,
                      const SplitGraphOptions& options)
     : model_(model) {

@@ -7,11 +7,17 @@
 
 #include "penstock/run/partition/split_graph.h"
 
+namespace c10 {
+struct Type;
+}
 namespace torch::jit {
 struct Value;
 }
 
 namespace penstock {
+
+// Whether values of this type may go from one stage to another.
+bool can_be_sent(const c10::Type& type);
 
 // Which stage each operator of a model belongs to, and which values go from stage to stage.
 class ValueFlow {
