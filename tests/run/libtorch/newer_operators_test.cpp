@@ -12,14 +12,14 @@
 namespace penstock {
 namespace {
 
-torch::Tensor call(const char* name, std::vector<c10::IValue> arguments) {
+torch::Tensor call_operator(const char* name, std::vector<c10::IValue> arguments) {
   define_newer_operators();
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
   op.callBoxed(&arguments);
   return arguments.at(0).toTensor();
 }
 
-struct Attention {
+struct AttentionOptions {
   c10::IValue mask{};
   bool is_causal = false;
   c10::IValue scale{};
@@ -27,11 +27,11 @@ struct Attention {
   double dropout = 0.0;
 };
 
-torch::Tensor attend(const torch::Tensor& query, const torch::Tensor& key,
-                     const torch::Tensor& value, const Attention& options = {}) {
-  return call("aten::scaled_dot_product_attention",
-              {query, key, value, options.mask, options.dropout, options.is_causal, options.scale,
-               options.enable_gqa});
+torch::Tensor call_attention(const torch::Tensor& query, const torch::Tensor& key,
+                             const torch::Tensor& value, const AttentionOptions& options = {}) {
+  return call_operator("aten::scaled_dot_product_attention",
+                       {query, key, value, options.mask, options.dropout, options.is_causal,
+                        options.scale, options.enable_gqa});
 }
 
 torch::Tensor tensor_of(torch::IntArrayRef sizes, int seed) {
@@ -56,15 +56,15 @@ class ScaledDotProductAttention : public testing::Test {
 };
 
 TEST_F(ScaledDotProductAttention, DividesByTheRootOfTheWidth) {
-  EXPECT_TRUE(torch::allclose(attend(query_, key_, value_),
+  EXPECT_TRUE(torch::allclose(call_attention(query_, key_, value_),
                               by_hand(query_, key_, value_, none_, 1.0 / std::sqrt(5.0))));
-  EXPECT_TRUE(torch::allclose(attend(query_, key_, value_, {.scale = 0.25}),
+  EXPECT_TRUE(torch::allclose(call_attention(query_, key_, value_, {.scale = 0.25}),
                               by_hand(query_, key_, value_, none_, 0.25)));
 }
 
 TEST_F(ScaledDotProductAttention, LooksBackOnlyIfCausal) {
   EXPECT_TRUE(
-      torch::allclose(attend(query_, key_, value_, {.is_causal = true}),
+      torch::allclose(call_attention(query_, key_, value_, {.is_causal = true}),
                       by_hand(query_, key_, value_, hidden_.triu(1), 1.0 / std::sqrt(5.0))));
 }
 
@@ -73,16 +73,16 @@ TEST_F(ScaledDotProductAttention, TakesMasksOfBothKinds) {
       by_hand(query_, key_, value_, torch::where(torch::eye(3, 6).to(torch::kBool), hidden_, none_),
               1.0 / std::sqrt(5.0));
   const torch::Tensor visible = torch::eye(3, 6).to(torch::kBool).logical_not();
-  EXPECT_TRUE(torch::allclose(attend(query_, key_, value_, {.mask = visible}), expected));
+  EXPECT_TRUE(torch::allclose(call_attention(query_, key_, value_, {.mask = visible}), expected));
   const torch::Tensor added = torch::where(visible, none_, hidden_);
-  EXPECT_TRUE(torch::allclose(attend(query_, key_, value_, {.mask = added}), expected));
+  EXPECT_TRUE(torch::allclose(call_attention(query_, key_, value_, {.mask = added}), expected));
 }
 
 TEST_F(ScaledDotProductAttention, GivesZeroToAQueryWithoutKeys) {
   torch::Tensor visible = torch::ones({3, 6}, torch::kBool);
   visible[1].fill_(false);
   query_.set_requires_grad(true);
-  const torch::Tensor output = attend(query_, key_, value_, {.mask = visible});
+  const torch::Tensor output = call_attention(query_, key_, value_, {.mask = visible});
   output.sum().backward();
   EXPECT_TRUE(torch::equal(output.select(2, 1), torch::zeros({2, 4, 5}, torch::kDouble)));
   EXPECT_TRUE(torch::equal(query_.grad().select(2, 1), torch::zeros({2, 4, 5}, torch::kDouble)));
@@ -92,20 +92,20 @@ TEST_F(ScaledDotProductAttention, GivesZeroToAQueryWithoutKeys) {
 TEST_F(ScaledDotProductAttention, SharesHeadsOfKeysAmongGroups) {
   const torch::Tensor key = key_.narrow(1, 0, 2);
   const torch::Tensor value = value_.narrow(1, 0, 2);
-  EXPECT_TRUE(
-      torch::allclose(attend(query_, key, value, {.enable_gqa = true}),
-                      attend(query_, key.repeat_interleave(2, 1), value.repeat_interleave(2, 1))));
+  EXPECT_TRUE(torch::allclose(
+      call_attention(query_, key, value, {.enable_gqa = true}),
+      call_attention(query_, key.repeat_interleave(2, 1), value.repeat_interleave(2, 1))));
 }
 
 TEST_F(ScaledDotProductAttention, DropsWeights) {
   const torch::Tensor ones = torch::ones({2, 4, 6, 5}, torch::kDouble);
-  EXPECT_TRUE(torch::equal(attend(query_, key_, ones, {.dropout = 1.0}),
+  EXPECT_TRUE(torch::equal(call_attention(query_, key_, ones, {.dropout = 1.0}),
                            torch::zeros({2, 4, 3, 5}, torch::kDouble)));
 }
 
 TEST_F(ScaledDotProductAttention, RefusesAMaskThatIsAlsoCausal) {
   try {
-    attend(query_, key_, value_, {.mask = none_, .is_causal = true});
+    call_attention(query_, key_, value_, {.mask = none_, .is_causal = true});
     FAIL() << "nothing was thrown";
   } catch (const c10::Error& error) {
     EXPECT_THAT(error.what(),
@@ -117,17 +117,17 @@ TEST(RmsNorm, DividesByTheRootOfTheMeanSquare) {
   const torch::Tensor input = tensor_of({4, 3, 5}, 4);
   const torch::Tensor weight = tensor_of({3, 5}, 5);
   const torch::Tensor norm = (input.square().mean({1, 2}, true) + 0.5).rsqrt();
-  EXPECT_TRUE(
-      torch::allclose(call("aten::rms_norm", {input, std::vector<std::int64_t>{3, 5}, weight, 0.5}),
-                      input * norm * weight));
+  EXPECT_TRUE(torch::allclose(
+      call_operator("aten::rms_norm", {input, std::vector<std::int64_t>{3, 5}, weight, 0.5}),
+      input * norm * weight));
 }
 
 TEST(RmsNorm, TakesTheSmallestStepOfTheTypeByDefault) {
   const torch::Tensor input = torch::full({1, 4}, 1e-3F);
   const float expected = 1e-3F / std::sqrt(1e-6F + std::numeric_limits<float>::epsilon());
-  EXPECT_TRUE(torch::allclose(
-      call("aten::rms_norm", {input, std::vector<std::int64_t>{4}, c10::IValue(), c10::IValue()}),
-      torch::full({1, 4}, expected)));
+  EXPECT_TRUE(torch::allclose(call_operator("aten::rms_norm", {input, std::vector<std::int64_t>{4},
+                                                               c10::IValue(), c10::IValue()}),
+                              torch::full({1, 4}, expected)));
 }
 
 }  // namespace

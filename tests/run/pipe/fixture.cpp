@@ -38,8 +38,8 @@ Fixture read_fixture(const std::string& name) {
   const c10::impl::GenericDict expected = read_dict(kFolder / (name + ".expected.pt"));
   Fixture fixture;
   fixture.model = kFolder / (name + ".pt");
-  for (const auto& input : expected.at("inputs").toTupleRef().elements())
-    fixture.inputs.push_back(input);
+  const c10::IValue inputs = expected.at("inputs");
+  for (const c10::IValue& input : inputs.toTupleRef().elements()) fixture.inputs.push_back(input);
   for (const auto& [key, value] : tensors_of(expected.at("keywords"))) {
     fixture.keywords.emplace(key, value);
   }

@@ -50,22 +50,25 @@ TEST_P(TransportTest, DeliversValuesOfAnyKind) {
 // Every element type, and the shapes and layouts that are easy to get wrong. The same on both
 // ranks.
 Message all_kinds() {
-  torch::manual_seed(5);
+  // Its own generator: the ranks call this at the same time.
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
   Message values;
   for (const auto type : {torch::kBool, torch::kByte, torch::kChar, torch::kShort, torch::kInt,
                           torch::kLong, torch::kHalf, torch::kBFloat16, torch::kFloat,
                           torch::kDouble, torch::kComplexFloat, torch::kComplexDouble}) {
-    values.emplace_back(torch::randint(0, 2, {3, 5}).to(type));
+    values.emplace_back(torch::randint(0, 2, {3, 5}, generator).to(type));
   }
-  values.emplace_back(torch::tensor(3.5));        // no dimension
-  values.emplace_back(torch::empty({0, 4}));      // no rows
-  values.emplace_back(torch::empty({3, 0, 2}));   // no columns
-  values.emplace_back(torch::randn({3, 4}).t());  // dense, in another order
-  values.emplace_back(torch::randn({6, 4}).slice(0, 0, 6, 2));
-  values.emplace_back(torch::randn({4, 1}).expand({4, 3}));
-  values.emplace_back(torch::randn({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast));
-  values.emplace_back(torch::randn({3}, torch::kComplexFloat).conj());
-  values.emplace_back(torch::randn({4}).slice(0, 1));  // begins in the middle of its memory
+  values.emplace_back(torch::tensor(3.5));                   // no dimension
+  values.emplace_back(torch::empty({0, 4}));                 // no rows
+  values.emplace_back(torch::empty({3, 0, 2}));              // no columns
+  values.emplace_back(torch::randn({3, 4}, generator).t());  // dense, in another order
+  values.emplace_back(torch::randn({6, 4}, generator).slice(0, 0, 6, 2));
+  values.emplace_back(torch::randn({4, 1}, generator).expand({4, 3}));
+  values.emplace_back(
+      torch::randn({2, 3, 4, 4}, generator).contiguous(at::MemoryFormat::ChannelsLast));
+  values.emplace_back(torch::randn({3}, generator, torch::kComplexFloat).conj());
+  values.emplace_back(
+      torch::randn({4}, generator).slice(0, 1));  // begins in the middle of its memory
   values.emplace_back(c10::List<std::int64_t>({1, 2, 3}));
   values.emplace_back(c10::List<double>({0.5}));
   values.emplace_back(c10::List<bool>({true, false}));
