@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -7,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "penstock/run/threads/doorbell.h"
 #include "penstock/run/threads/rank_threads.h"
@@ -78,6 +81,38 @@ TEST(RankThreads, GivesEachRankItsIntraOpThreadsAndRestoresTheCallers) {
   threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = at::get_num_threads(); });
   EXPECT_EQ(seen, std::vector<int>(2, before + 2));
   EXPECT_EQ(at::get_num_threads(), before);
+}
+
+std::vector<int> cores_of_this_thread() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof(allowed), &allowed);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<unsigned>(core), &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
+TEST(RankThreads, KeepsEachRankOnACoreAndTheCallerOnlyMeanwhile) {
+  const std::vector<int> cores = cores_of_this_thread();
+  const auto num_ranks = static_cast<int>(std::min<std::size_t>(cores.size(), 4));
+  RankThreads threads(num_ranks, {.wait = parked_at_once(), .pins_threads = true});
+  std::vector<std::vector<int>> seen(static_cast<std::size_t>(num_ranks));
+  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = cores_of_this_thread(); });
+  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+    EXPECT_EQ(seen[rank], std::vector<int>{cores[rank]}) << "rank " << rank;
+  }
+  EXPECT_EQ(cores_of_this_thread(), cores);
+}
+
+TEST(RankThreads, LeavesRanksThatOutnumberCoresToTheSystem) {
+  const std::vector<int> cores = cores_of_this_thread();
+  const auto num_ranks = static_cast<int>(cores.size()) + 1;
+  RankThreads threads(num_ranks, {.wait = parked_at_once(), .pins_threads = true});
+  std::vector<std::vector<int>> seen(static_cast<std::size_t>(num_ranks));
+  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = cores_of_this_thread(); });
+  EXPECT_EQ(seen, std::vector<std::vector<int>>(static_cast<std::size_t>(num_ranks), cores));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "penstock/run/threads/rank_threads.h"
 
+#include <cstddef>
+#include <optional>
+
 #include <ATen/Parallel.h>
 #include <pthread.h>
 #include <sched.h>
@@ -36,19 +39,55 @@ class IntraOpThreads {
   int wanted_;
 };
 
+// The cores that the calling thread may run on.
+std::vector<int> allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<unsigned>(core), &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// Keeps the calling thread on a core. A system that does not allow it runs as well as before.
 void pin_to_core(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(static_cast<unsigned>(core), &cores);
-  // A machine that does not allow it runs as well as it did before.
   pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
 }
+
+// The same for as long as the calling thread works for a rank; without a core, nothing.
+class PinnedCaller {
+ public:
+  explicit PinnedCaller(std::optional<int> core) : is_pinned_(core.has_value()) {
+    if (!is_pinned_) return;
+    CPU_ZERO(&before_);
+    pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_);
+    pin_to_core(*core);
+  }
+  PinnedCaller(const PinnedCaller&) = delete;
+  PinnedCaller& operator=(const PinnedCaller&) = delete;
+  PinnedCaller(PinnedCaller&&) = delete;
+  PinnedCaller& operator=(PinnedCaller&&) = delete;
+  ~PinnedCaller() {
+    if (is_pinned_) pthread_setaffinity_np(pthread_self(), sizeof(before_), &before_);
+  }
+
+ private:
+  bool is_pinned_;
+  cpu_set_t before_{};
+};
 
 }  // namespace
 
 RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : options_(options) {
   options_.wait = patient(options.wait);
   if (num_ranks > 1) use_one_blas_thread();
+  if (options_.pins_threads) cores_ = allowed_cores();
+  if (cores_.size() < static_cast<std::size_t>(num_ranks)) cores_.clear();
   for (int rank = 1; rank < num_ranks; ++rank) workers_.push_back(std::make_unique<Worker>());
   try {
     for (int rank = 1; rank < num_ranks; ++rank) {
@@ -75,6 +114,7 @@ void RankThreads::join() {
 
 void RankThreads::run(const std::function<void(int)>& work) {
   const IntraOpThreads intra_op(options_.intra_op_threads);
+  const PinnedCaller pinned(cores_.empty() ? std::nullopt : std::optional(cores_.front()));
   work_ = &work;
   num_running_.store(static_cast<int>(workers_.size()));
   round_.fetch_add(1);
@@ -84,7 +124,7 @@ void RankThreads::run(const std::function<void(int)>& work) {
 }
 
 void RankThreads::serve(int rank) {
-  if (options_.pins_threads) pin_to_core(rank);
+  if (!cores_.empty()) pin_to_core(cores_[static_cast<std::size_t>(rank)]);
   at::set_num_threads(options_.intra_op_threads);
   Doorbell& doorbell = workers_[static_cast<std::size_t>(rank - 1)]->doorbell;
   int round = 0;

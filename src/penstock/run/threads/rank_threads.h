@@ -12,8 +12,10 @@ namespace penstock {
 
 struct RankThreadOptions {
   WaitPolicy wait;
-  int intra_op_threads = 1;   // of each rank
-  bool pins_threads = false;  // rank r to core r, all but the calling thread
+  int intra_op_threads = 1;  // of each rank
+  // Each rank to a core of its own, the calling thread while it works; unless ranks outnumber
+  // cores.
+  bool pins_threads = false;
 };
 
 // Does work on all ranks at once: rank 0 on the thread that calls, each other rank on a thread of
@@ -39,6 +41,7 @@ class RankThreads {
   void join();
 
   RankThreadOptions options_;
+  std::vector<int> cores_;  // by rank, to stay on; none if threads are not pinned
   std::vector<std::unique_ptr<Worker>> workers_;  // of rank 1 and up
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<int> round_ = 0;  // counts the calls of run(); negative: come home
