@@ -21,3 +21,15 @@ function(penstock_target target)
     target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZERS})
   endif()
 endfunction()
+
+# penstock_batch_by_layer(<target>): after its sources are known. A unity build then compiles those of
+# one layer together, so that names in unnamed namespaces are unique if they are so in a layer.
+function(penstock_batch_by_layer target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "^(plan/)?([^/]+)/")
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${CMAKE_MATCH_2}")
+    endif()
+  endforeach()
+endfunction()

@@ -124,8 +124,8 @@ class UNet final : public WholeModule {
   nn::Conv2d up0_;
 };
 
-torch::Tensor attend(const torch::Tensor& query, const torch::Tensor& key,
-                     const torch::Tensor& value) {
+torch::Tensor attention_of(const torch::Tensor& query, const torch::Tensor& key,
+                           const torch::Tensor& value) {
   return query.matmul(key.transpose(-2, -1)).div(2.0).softmax(-1).matmul(value);
 }
 
@@ -138,7 +138,7 @@ class BlockImpl final : public nn::Module {
         shrink_(register_module("shrink", nn::Linear(2 * kWidth, kWidth))) {}
   torch::Tensor forward(const torch::Tensor& hidden) {
     const auto parts = mix_(norm_(hidden)).chunk(3, -1);
-    const torch::Tensor mixed = hidden + attend(parts[0], parts[1], parts[2]);
+    const torch::Tensor mixed = hidden + attention_of(parts[0], parts[1], parts[2]);
     return mixed + shrink_(torch::gelu(grow_(mixed)));
   }
 
@@ -181,7 +181,7 @@ class CrossBlockImpl final : public nn::Module {
         memory_(register_module("memory", nn::Linear(kWidth, 2 * kWidth))) {}
   torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& memory) {
     const auto parts = memory_(memory).chunk(2, -1);
-    return hidden + attend(query_(hidden), parts[0], parts[1]);
+    return hidden + attention_of(query_(hidden), parts[0], parts[1]);
   }
 
  private:

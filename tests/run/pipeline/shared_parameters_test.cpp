@@ -95,19 +95,19 @@ torch::Tensor tokens(int rows) {
   return torch::randint(kVocabulary, {rows, 3}, torch::kLong);
 }
 
-struct Case {
+struct SharedCase {
   const char* schedule;
   int num_ranks;
 };
 
-void PrintTo(const Case& shape, std::ostream* out) {
+void PrintTo(const SharedCase& shape, std::ostream* out) {
   *out << shape.schedule << " on " << shape.num_ranks;
 }
 
-class SharedParameters : public testing::TestWithParam<Case> {};
+class SharedParameters : public testing::TestWithParam<SharedCase> {};
 
 TEST_P(SharedParameters, TrainAsInOneProcess) {
-  const Case& shape = GetParam();
+  const SharedCase& shape = GetParam();
   torch::manual_seed(5);
   const TiedModel model;
   torch::manual_seed(5);
@@ -143,10 +143,12 @@ TEST_P(SharedParameters, TrainAsInOneProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, SharedParameters,
-                         testing::Values(Case{"GPipe", 4}, Case{"1F1B", 4}, Case{"Interleaved1F1B", 1},
-                                         Case{"Interleaved1F1B", 2}, Case{"ZBVZeroBubble", 2},
-                                         Case{"DualPipeV", 2}, Case{"InterleavedZeroBubble", 2},
-                                         Case{"ZB-H1", 4}),
+                         testing::Values(SharedCase{"GPipe", 4}, SharedCase{"1F1B", 4},
+                                         SharedCase{"Interleaved1F1B", 1},
+                                         SharedCase{"Interleaved1F1B", 2},
+                                         SharedCase{"ZBVZeroBubble", 2}, SharedCase{"DualPipeV", 2},
+                                         SharedCase{"InterleavedZeroBubble", 2},
+                                         SharedCase{"ZB-H1", 4}),
                          [](const auto& instance) {
                            std::string name = instance.param.schedule;
                            std::erase_if(name, [](char letter) {
