@@ -20,6 +20,7 @@ num_sources=0
 plain=()
 with_libtorch=()
 while read -r unit; do
+  if [[ ! -f $unit ]]; then continue; fi  # to be written by the build
   mapfile -t sources < <(sed -n "s|^#include \"$PWD/\(.*\.cpp\)\"|\1|p" "$unit")
   if ((${#sources[@]} == 0)); then sources=("${unit#"$PWD/"}"); fi
   if (($# > 0)); then
@@ -27,19 +28,20 @@ while read -r unit; do
     for prefix in "$@"; do if [[ ${sources[0]} == "$prefix"* ]]; then wanted=1; fi; done
     if ((wanted == 0)); then continue; fi
   fi
-  if [[ ${sources[0]} == build/* ]]; then continue; fi  # written by the build
+  if [[ ${sources[0]} == "$build"/* ]]; then continue; fi  # written by the build
   num_sources=$((num_sources + ${#sources[@]}))
   if grep -qE "$uses_libtorch" "${sources[@]}"; then with_libtorch+=("$unit"); else plain+=("$unit"); fi
 done < <(sed -n 's|^ *"file": "\(.*\)",\{0,1\}$|\1|p' "$build/compile_commands.json" | sort -u)
 
+lines() { if (($# > 0)); then printf '%s\n' "$@"; fi; }
 # The count of findings in system headers goes to stderr, one line per file; it is of no interest.
 check() { xargs -r -d '\n' -n 1 -P "$(nproc)" clang-tidy -p "$build" --quiet \
     --extra-arg=-Wno-unknown-warning-option "$@" 2>/dev/null; }
 failed=0
 # clang 14 takes libtorch's headers as C++20 only if this one comes first.
-printf '%s\n' "${with_libtorch[@]}" |
+lines "${with_libtorch[@]}" |
   check --extra-arg-before=-include --extra-arg-before=ATen/core/ivalue.h || failed=1
-printf '%s\n' "${plain[@]}" | check || failed=1
+lines "${plain[@]}" | check || failed=1
 if ((failed == 0)); then
   echo "clang-tidy: $num_sources files are clean"
 else

@@ -42,8 +42,9 @@ class LossFunction {
         }) {}
 
   template <typename Function>
+  // NOLINTNEXTLINE(google-explicit-constructor): any callable is one
   requires std::invocable<Function&, const c10::IValue&, const KeywordArguments&> LossFunction(
-      Function function)  // NOLINT(google-explicit-constructor): any callable is one
+      Function function)
       : function_([function = std::move(function)](const c10::IValue& output,
                                                    const c10::IValue& /*target*/,
                                                    const KeywordArguments& keywords) mutable {
@@ -52,8 +53,8 @@ class LossFunction {
         needs_target_(false) {}
 
   template <typename Function>
-  requires std::invocable<Function&, const at::Tensor&> LossFunction(
-      Function function)  // NOLINT(google-explicit-constructor): any callable is one
+  // NOLINTNEXTLINE(google-explicit-constructor): any callable is one
+  requires std::invocable<Function&, const at::Tensor&> LossFunction(Function function)
       : LossFunction([function = std::move(function)](
                          const c10::IValue& output, const KeywordArguments& /*keywords*/) mutable {
           return function(output.toTensor());
