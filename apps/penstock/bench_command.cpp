@@ -1,13 +1,13 @@
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "bench_progress.h"
+#include "bench_transport_command.h"
 #include "commands.h"
 #include "option_values.h"
 #include "penstock/base/text.h"
@@ -98,12 +98,6 @@ void write_files(const StepBenchmark& result, const StepFlags& flags) {
   }
 }
 
-void show_progress(double done) {
-  if (isatty(fileno(stderr)) == 0) return;
-  fmt::print(stderr, "\rmeasuring: {:3.0f} %{}", 100 * done, done < 1 ? "" : "\r\033[K");
-  std::fflush(stderr);
-}
-
 void run_step(StepFlags flags) {
   if (flags.is_fused) flags.options.weight_gradients = WeightGradients::Fused;
   keep_freed_memory();
@@ -164,9 +158,10 @@ void add_step_command(CLI::App& bench, Answer& answer) {
 
 void add_bench_command(CLI::App& program, Answer& answer) {
   auto* command = program.add_subcommand("bench", "Measure pipelines on this machine");
-  command->footer("Example:\n  penstock bench step --schedule 1f1b");
+  command->footer("Examples:\n  penstock bench step --schedule 1f1b\n  penstock bench transport");
   command->require_subcommand(1);
   add_step_command(*command, answer);
+  add_bench_transport_command(*command, answer);
 }
 
 }  // namespace penstock

@@ -45,6 +45,30 @@ TEST(Bench, MeasuresWhatTheSimulatorReads) {
   EXPECT_EQ(run_shell(in_folder + "grep -c 'zb-h1, measured' r.html").exit_status, 0);
 }
 
+TEST(Bench, TimesMessagesBetweenTwoProcesses) {
+  const ProgramResult result =
+      run_shell("penstock bench transport --sizes 4,65536 --samples 2 --json");
+  ASSERT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  const auto json = nlohmann::json::parse(result.output);
+  EXPECT_EQ(json.at("samples"), 2);
+  for (const char* way : {"memcpy", "threads", "shm", "gloo", "c10d"}) {
+    const auto& times = json.at("ways").at(way);
+    ASSERT_EQ(times.size(), 2U) << way;
+    EXPECT_EQ(times[1].at("bytes"), 65536);
+    EXPECT_GT(times[0].at("best_s").get<double>(), 0) << way;
+    EXPECT_LE(times[0].at("best_s"), times[0].at("median_s")) << way;
+    EXPECT_DOUBLE_EQ(times[1].at("bytes_per_s").get<double>(),
+                     65536 / times[1].at("median_s").get<double>());
+  }
+  const ProgramResult text = run_shell("penstock bench transport --sizes 64 --samples 1 --read");
+  ASSERT_EQ(text.exit_status, 0) << text.errors;
+  EXPECT_THAT(text.output, HasSubstr("microseconds one way, median         memcpy    threads"));
+  const ProgramResult odd = run_shell("penstock bench transport --sizes 6");
+  EXPECT_EQ(odd.exit_status, 2);
+  EXPECT_THAT(odd.errors, HasSubstr("messages have a multiple of 4 bytes, not 6"));
+}
+
 TEST(Bench, RefusesWhatItCannotRun) {
   const ProgramResult unknown = run_shell(std::string(kQuick) + "--schedule zbw");
   EXPECT_EQ(unknown.exit_status, 2);

@@ -19,6 +19,9 @@ namespace {
 
 class TransportTest : public testing::TestWithParam<RunRanks> {
  protected:
+  void SetUp() override {
+    if (GetParam() == &run_over_gloo && !has_gloo()) GTEST_SKIP() << "built without Gloo";
+  }
   static void run(const Ranks& ranks, std::chrono::nanoseconds deadline = std::chrono::minutes(1)) {
     GetParam()(ranks, deadline);
   }

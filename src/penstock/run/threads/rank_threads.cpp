@@ -51,15 +51,7 @@ std::vector<int> allowed_cores() {
   return cores;
 }
 
-// Keeps the calling thread on a core. A system that does not allow it runs as well as before.
-void pin_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(static_cast<unsigned>(core), &cores);
-  pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
-}
-
-// The same for as long as the calling thread works for a rank; without a core, nothing.
+// Pins the calling thread for as long as it works for a rank; without a core, does nothing.
 class PinnedCaller {
  public:
   explicit PinnedCaller(std::optional<int> core) : is_pinned_(core.has_value()) {

@@ -42,7 +42,7 @@ struct Record {
   ValueKind kind = ValueKind::None;
   ElementOrder order = ElementOrder::Contiguous;
   std::int8_t element_type = 0;
-  bool requires_grad = false;
+  std::uint8_t requires_grad = 0;
   std::uint32_t count = 0;  // dimensions of a tensor, elements of a list, otherwise 0
 };
 constexpr std::size_t kWord = 8;
@@ -69,7 +69,7 @@ Record record_of(const at::Tensor& tensor, std::size_t index) {
   return {.kind = ValueKind::Tensor,
           .order = is_contiguous ? ElementOrder::Contiguous : ElementOrder::Strided,
           .element_type = static_cast<std::int8_t>(tensor.scalar_type()),
-          .requires_grad = tensor.requires_grad(),
+          .requires_grad = tensor.requires_grad() ? std::uint8_t{1} : std::uint8_t{0},
           .count = static_cast<std::uint32_t>(tensor.dim())};
 }
 
@@ -225,22 +225,45 @@ class Reader {
   std::size_t position_;
 };
 
+// The bytes that elements of such a shape take in memory without gaps.
+std::uint64_t bytes_of(at::ScalarType type, at::IntArrayRef sizes) {
+  std::uint64_t bytes = c10::elementSize(type);
+  for (const std::int64_t size : sizes) {
+    Reader::require(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes));
+  }
+  return bytes;
+}
+
+// A shape with strides must not reach beyond the memory that it has without them.
+void require_dense(at::IntArrayRef sizes, at::IntArrayRef strides, std::uint64_t num_elements) {
+  std::uint64_t last = 0;
+  for (std::size_t dimension = 0; dimension < sizes.size(); ++dimension) {
+    std::uint64_t reach = 0;
+    Reader::require(sizes[dimension] > 0 && strides[dimension] >= 0 &&
+                    !__builtin_mul_overflow(sizes[dimension] - 1, strides[dimension], &reach) &&
+                    !__builtin_add_overflow(last, reach, &last));
+  }
+  Reader::require(last < num_elements);
+}
+
 at::Tensor take_tensor(Reader& reader, const Record& record, ReceivedMemory& memory) {
   const auto offset = reader.take<std::uint64_t>();
   const at::IntArrayRef sizes = reader.take_sizes(record.count);
   const auto type = static_cast<at::ScalarType>(record.element_type);
-  std::uint64_t bytes = c10::elementSize(type);
-  for (const std::int64_t size : sizes) bytes *= static_cast<std::uint64_t>(size);
+  const std::uint64_t bytes = bytes_of(type, sizes);
   std::byte* elements = reader.elements_at(offset, bytes);
+  const bool has_strides = record.order == ElementOrder::Strided;
+  const at::IntArrayRef strides = has_strides ? reader.take_sizes(record.count) : at::IntArrayRef();
+  if (has_strides) require_dense(sizes, strides, bytes / c10::elementSize(type));
 
   memory.hold();
   auto maker = at::for_blob(elements, sizes);
   maker.options(at::TensorOptions().dtype(type)).context(&memory, [](void* holder) {
     static_cast<ReceivedMemory*>(holder)->release();
   });
-  if (record.order == ElementOrder::Strided) maker.strides(reader.take_sizes(record.count));
+  if (has_strides) maker.strides(strides);
   at::Tensor tensor = maker.make_tensor();
-  if (record.requires_grad) tensor.requires_grad_();
+  if (record.requires_grad != 0) tensor.requires_grad_();
   return tensor;
 }
 

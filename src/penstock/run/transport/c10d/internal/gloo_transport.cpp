@@ -39,7 +39,7 @@ int tag_of(MessageKey key, Part part) {
   return static_cast<int>(tag);
 }
 
-at::Tensor bytes(std::size_t size) {
+at::Tensor make_bytes(std::size_t size) {
   return at::empty({static_cast<std::int64_t>(size)}, at::kByte);
 }
 
@@ -126,7 +126,7 @@ class GlooTransport final : public Transport {
     std::byte* data() const { return static_cast<std::byte*>(buffer.data_ptr()); }
     void make_room(std::size_t size) {
       if (buffer.defined() && buffer.nbytes() >= size) return;
-      buffer = bytes(size_class_of(size).bytes);
+      buffer = make_bytes(size_class_of(size).bytes);
       for (Piece& piece : pieces) piece.bytes.clear();
     }
 

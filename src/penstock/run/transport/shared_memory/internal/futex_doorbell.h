@@ -44,6 +44,7 @@ bool FutexDoorbell::wait(const Condition& is_ready, const WaitPolicy& policy, co
   if (spin_until(is_ready, policy.spin)) return true;
   for (;;) {
     is_parked_.store(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with that of ring()
     const bool is_late = Clock::now() >= end;
     if (!is_late && !is_ready()) {
       park(std::min<std::chrono::nanoseconds>(end - Clock::now(), kLookInterval));

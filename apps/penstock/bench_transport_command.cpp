@@ -1,0 +1,125 @@
+#include "bench_transport_command.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench_progress.h"
+#include "option_values.h"
+#include "penstock/run/bench/transport_benchmark.h"
+#include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/world/world.h"
+#include "schedule_io.h"
+#include "sibling_ranks.h"
+
+namespace penstock {
+namespace {
+
+struct TransportFlags {
+  TransportBenchmarkOptions options;
+  bool as_json = false;
+  SiblingFlags sibling;
+};
+
+std::string as_json(const std::vector<TransportSeries>& series, const TransportFlags& flags) {
+  nlohmann::ordered_json json;
+  json["samples"] = flags.options.num_samples;
+  json["receiver_reads"] = flags.options.reads;
+  json["pinned"] = flags.options.pins_threads;
+  for (const TransportSeries& one : series) {
+    auto& times = json["ways"][one.way];
+    for (const TransportTime& time : one.times) {
+      times.push_back({{"bytes", time.bytes},
+                       {"median_s", time.median},
+                       {"best_s", time.best},
+                       {"bytes_per_s", static_cast<double>(time.bytes) / time.median}});
+    }
+  }
+  return json.dump() + "\n";
+}
+
+std::string size_text(std::int64_t bytes) {
+  constexpr std::int64_t kKibi = 1024;
+  if (bytes >= kKibi * kKibi && bytes % (kKibi * kKibi) == 0) {
+    return fmt::format("{} Mi", bytes / (kKibi * kKibi));
+  }
+  if (bytes >= kKibi && bytes % kKibi == 0) return fmt::format("{} Ki", bytes / kKibi);
+  return std::to_string(bytes);
+}
+
+// One row per size, one column per way; `number` picks what is printed.
+template <typename Number>
+std::string table(const std::string& title, const std::vector<TransportSeries>& series,
+                  const Number& number) {
+  std::string text = fmt::format("{:<32}", title);
+  for (const TransportSeries& one : series) text += fmt::format("{:>11}", one.way);
+  text += "\n";
+  for (std::size_t row = 0; row < series.front().times.size(); ++row) {
+    text += fmt::format("{:<32}", size_text(series.front().times[row].bytes) + " bytes");
+    for (const TransportSeries& one : series)
+      text += fmt::format("{:>11.2f}", number(one.times[row]));
+    text += "\n";
+  }
+  return text;
+}
+
+std::string as_text(const std::vector<TransportSeries>& series) {
+  constexpr double kMicro = 1e6;
+  constexpr double kGiga = 1e9;
+  return table("microseconds one way, median", series,
+               [](const TransportTime& time) { return kMicro * time.median; }) +
+         "\n" +
+         table("microseconds one way, best", series,
+               [](const TransportTime& time) { return kMicro * time.best; }) +
+         "\n" + table("GB/s, median", series, [](const TransportTime& time) {
+           return static_cast<double>(time.bytes) / time.median / kGiga;
+         });
+}
+
+void run(const TransportFlags& flags) {
+  keep_freed_memory();
+  resolve(flags.options);  // before there is a second process to complain
+  const SiblingRanks ranks(flags.sibling, 2);
+  World world(ranks.world());
+  const bool is_first = world.rank() == 0;
+  const auto series = run_transport_benchmark(
+      world, flags.options, is_first ? show_progress : std::function<void(double)>());
+  if (!is_first) return;
+  write_output(flags.as_json ? as_json(series, flags) : as_text(series), "-");
+}
+
+}  // namespace
+
+void add_bench_transport_command(CLI::App& bench, Answer& answer) {
+  auto flags = std::make_shared<TransportFlags>();
+  auto* command = bench.add_subcommand("transport", "Time messages between two ranks, way by way");
+  command->footer(
+      "Examples:\n"
+      "  penstock bench transport\n"
+      "  penstock bench transport --sizes 4,65536,1048576 --read --json\n"
+      "\n"
+      "Starts a second process. A message is one tensor; its time is half of a round trip. memcpy "
+      "is one copy in one thread, threads, shm and gloo are Penstock's transports, and c10d is "
+      "libtorch's Gloo alone.");
+  command
+      ->add_option("--sizes", flags->options.sizes,
+                   "bytes of the messages, multiples of 4; default: 4 to 16777216 by fours")
+      ->delimiter(',')
+      ->type_name("BYTES,...");
+  expect_count(command->add_option("--samples", flags->options.num_samples, "samples of each time"))
+      ->capture_default_str();
+  command->add_flag("--read", flags->options.reads,
+                    "let the receiver read every element before it answers");
+  command->add_flag("--pin", flags->options.pins_threads, "pin the threads of ranks to cores");
+  command->add_flag("--json", flags->as_json, "print one line of JSON");
+  add_sibling_flags(*command, flags->sibling);
+  command->callback([flags, &answer] {
+    run(*flags);
+    answer = Answer::Yes;
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,260 @@
+#include "penstock/run/bench/transport_benchmark.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/run/bench/internal/round_trips.h"
+#include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/threads/rank_threads.h"
+#include "penstock/run/transport/in_process/in_process_hub.h"
+#include "penstock/run/transport/open_transport.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Extent kExtent{.num_stages = 2, .num_microbatches = 1};
+constexpr MessageKey kThere{1, 0, Direction::Forward};
+constexpr MessageKey kBack{0, 0, Direction::Backward};
+constexpr auto kDeadline = std::chrono::minutes(1);
+
+at::Tensor make_payload(const RoundTripOptions& options) {
+  return at::ones({options.bytes / 4});
+}
+
+// One rank's part in messages that go there and back.
+class Player {
+ public:
+  Player(Transport& transport, int rank, const RoundTripOptions& options)
+      : transport_(transport),
+        rank_(rank),
+        reads_(options.reads),
+        payload_(make_payload(options)) {}
+
+  void play(std::int64_t first_step, int count) {
+    for (std::int64_t step = first_step; step < first_step + count; ++step) {
+      transport_.begin_step(step);
+      if (rank_ == 0) {
+        transport_.expect(1, kBack);
+        send(1, kThere);
+        receive(1, kBack);
+      } else {
+        transport_.expect(0, kThere);
+        receive(0, kThere);
+        send(0, kBack);
+      }
+    }
+  }
+
+ private:
+  void send(int to_rank, MessageKey key) {
+    message_.emplace_back(payload_);
+    transport_.send(to_rank, key, message_);
+  }
+  void receive(int from_rank, MessageKey key) {
+    transport_.receive(from_rank, key, message_);
+    if (reads_) message_.front().toTensor().sum();
+    message_.clear();
+  }
+
+  Transport& transport_;
+  int rank_;
+  bool reads_;
+  at::Tensor payload_;
+  Message message_;
+};
+
+class TransportRoundTrips final : public RoundTrips {
+ public:
+  // `num_steps` goes on counting for all that use the transport.
+  TransportRoundTrips(Transport& transport, int rank, const RoundTripOptions& options,
+                      std::int64_t& num_steps)
+      : player_(transport, rank, options), num_steps_(num_steps) {}
+
+  void run(int count) override {
+    player_.play(num_steps_, count);
+    num_steps_ += count;
+  }
+
+ private:
+  Player player_;
+  std::int64_t& num_steps_;
+};
+
+// Both ranks are threads of this process.
+class ThreadRoundTrips final : public RoundTrips {
+ public:
+  explicit ThreadRoundTrips(const RoundTripOptions& options)
+      : wait_(wait_policy_for(2, kDeadline)),
+        hub_(2, kExtent, wait_),
+        first_(hub_.endpoint(0), 0, options),
+        second_(hub_.endpoint(1), 1, options),
+        threads_(2, {.wait = wait_, .pins_threads = options.pins_threads}) {}
+
+  void run(int count) override {
+    threads_.run([&](int rank) { (rank == 0 ? first_ : second_).play(0, count); });
+  }
+
+ private:
+  WaitPolicy wait_;
+  InProcessHub hub_;
+  Player first_;
+  Player second_;
+  RankThreads threads_;
+};
+
+// A copy there and a copy back, as far as one thread can tell.
+class Copies final : public RoundTrips {
+ public:
+  explicit Copies(const RoundTripOptions& options)
+      : reads_(options.reads), here_(make_payload(options)), there_(make_payload(options)) {}
+
+  void run(int count) override {
+    for (int index = 0; index < count; ++index) {
+      copy(here_, there_);
+      copy(there_, here_);
+    }
+  }
+
+ private:
+  void copy(const at::Tensor& from, const at::Tensor& to) const {
+    std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+    if (reads_) to.sum();
+  }
+
+  bool reads_;
+  at::Tensor here_;
+  at::Tensor there_;
+};
+
+// Takes no part in what the other rank measures alone.
+class Nothing final : public RoundTrips {
+ public:
+  void run(int /*count*/) override {}
+};
+
+// Everything that connects the two ranks, for messages of all sizes.
+class Ways {
+ public:
+  explicit Ways(World& world) : world_(world), shared_memory_(open(TransportKind::SharedMemory)) {
+    if (!has_gloo()) return;
+    gloo_ = open(TransportKind::Gloo);
+    bare_ = std::make_unique<BareGloo>(world, "bench/bare");
+  }
+
+  using Cell = std::pair<std::string, std::unique_ptr<RoundTrips>>;
+
+  std::vector<Cell> cells(const RoundTripOptions& options) {
+    std::vector<Cell> cells;
+    if (world_.rank() == 0) {
+      cells.emplace_back("memcpy", std::make_unique<Copies>(options));
+      cells.emplace_back("threads", std::make_unique<ThreadRoundTrips>(options));
+    } else {
+      cells.emplace_back("memcpy", std::make_unique<Nothing>());
+      cells.emplace_back("threads", std::make_unique<Nothing>());
+    }
+    cells.emplace_back("shm", over(*shared_memory_, options, shared_memory_steps_));
+    if (gloo_ == nullptr) return cells;
+    cells.emplace_back("gloo", over(*gloo_, options, gloo_steps_));
+    cells.emplace_back("c10d", bare_->round_trips(options));
+    return cells;
+  }
+
+  // Has both ranks begin at the same time.
+  void meet() { over(*shared_memory_, {.bytes = 4}, shared_memory_steps_)->run(1); }
+
+ private:
+  std::unique_ptr<Transport> open(TransportKind kind) {
+    return open_transport(world_, world_.everyone(),
+                          {.kind = kind, .extent = kExtent, .deadline = kDeadline});
+  }
+  std::unique_ptr<RoundTrips> over(Transport& transport, const RoundTripOptions& options,
+                                   std::int64_t& num_steps) const {
+    return std::make_unique<TransportRoundTrips>(transport, world_.rank(), options, num_steps);
+  }
+
+  World& world_;
+  std::unique_ptr<Transport> shared_memory_;
+  std::unique_ptr<Transport> gloo_;
+  std::unique_ptr<BareGloo> bare_;
+  std::int64_t shared_memory_steps_ = 0;
+  std::int64_t gloo_steps_ = 0;
+};
+
+// So many that the clock does not matter, the same on both ranks.
+int round_trips_per_sample(std::int64_t bytes) {
+  constexpr std::int64_t kBytesPerSample = std::int64_t{4} << 20U;
+  constexpr std::int64_t kMost = 100;
+  return static_cast<int>(std::clamp<std::int64_t>(kBytesPerSample / bytes, 1, kMost));
+}
+
+double median_of(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace
+
+TransportBenchmarkOptions resolve(TransportBenchmarkOptions options) {
+  constexpr std::int64_t kLargest = std::int64_t{16} << 20U;
+  if (options.sizes.empty()) {
+    for (std::int64_t size = 4; size <= kLargest; size *= 4) options.sizes.push_back(size);
+  }
+  for (const std::int64_t size : options.sizes) {
+    if (size >= 4 && size % 4 == 0) continue;
+    throw ArgumentError(fmt::format("messages have a multiple of 4 bytes, not {}", size));
+  }
+  if (options.num_samples < 1) {
+    throw ArgumentError(
+        fmt::format("the number of samples must be at least 1, but is {}", options.num_samples));
+  }
+  return options;
+}
+
+std::vector<TransportSeries> run_transport_benchmark(World& world,
+                                                     const TransportBenchmarkOptions& options,
+                                                     const std::function<void(double)>& progress) {
+  const std::vector<std::int64_t> sizes = resolve(options).sizes;
+  if (world.size() != 2) {
+    throw ArgumentError(fmt::format("messages go between 2 ranks, not {}", world.size()));
+  }
+  Ways ways(world);
+  if (options.pins_threads) pin_to_core(world.rank());
+  std::vector<TransportSeries> series;
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    const auto cells = ways.cells(
+        {.bytes = sizes[index], .reads = options.reads, .pins_threads = options.pins_threads});
+    const int count = round_trips_per_sample(sizes[index]);
+    std::vector<std::vector<double>> seconds(cells.size());
+    for (int sample = -1; sample < options.num_samples; ++sample) {  // the first one warms up
+      for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+        ways.meet();
+        const Clock::time_point begin = Clock::now();
+        cells[cell].second->run(count);
+        const std::chrono::duration<double> time = Clock::now() - begin;
+        if (sample >= 0) seconds[cell].push_back(time.count() / (2 * count));
+      }
+    }
+    series.resize(cells.size());
+    for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+      series[cell].way = cells[cell].first;
+      series[cell].times.push_back(
+          {.bytes = sizes[index],
+           .median = median_of(seconds[cell]),
+           .best = *std::min_element(seconds[cell].begin(), seconds[cell].end())});
+    }
+    if (progress) progress(static_cast<double>(index + 1) / static_cast<double>(sizes.size()));
+  }
+  if (world.rank() != 0) series.clear();
+  return series;
+}
+
+}  // namespace penstock

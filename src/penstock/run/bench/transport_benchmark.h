@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "penstock/run/world/world.h"
+
+namespace penstock {
+
+struct TransportBenchmarkOptions {
+  std::vector<std::int64_t> sizes = {};  // of messages, in bytes, multiples of 4; empty: 4 to 16 Mi
+  int num_samples = 30;                  // of every cell of the table
+  bool reads = false;                    // the receiver reads every element before it answers
+  bool pins_threads = false;             // rank r to core r, but not the threads of Gloo
+};
+
+// With the sizes filled in. Throws ArgumentError on sizes and counts that do not fit.
+TransportBenchmarkOptions resolve(TransportBenchmarkOptions options);
+
+struct TransportTime {
+  std::int64_t bytes = 0;
+  double median = 0;  // seconds from sender to receiver: half of a round trip
+  double best = 0;
+};
+
+// One way for bytes to get from here to there.
+struct TransportSeries {
+  std::string way;
+  std::vector<TransportTime> times;  // by size
+};
+
+// Round trips between the two ranks of `world`, which must be on one host and both call this, with
+// the same options. The ways, as far as this Penstock has them:
+//   memcpy   one copy, in one thread
+//   threads  the transport between threads, both in the process of rank 0
+//   shm      the transport over shared memory
+//   gloo     the transport over Gloo
+//   c10d     bare sends and receives of libtorch's Gloo, of memory that is there already
+// They take turns sample by sample, so that a busy machine disturbs all alike. Empty on rank 1.
+// `progress` is told the share that is done.
+std::vector<TransportSeries> run_transport_benchmark(
+    World& world, const TransportBenchmarkOptions& options,
+    const std::function<void(double done)>& progress = {});
+
+}  // namespace penstock
