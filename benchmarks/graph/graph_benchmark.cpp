@@ -139,8 +139,8 @@ int main() {
   fmt::print("{:>6} {:>12} {:>12} {:>11} {:>11} {:>12} {:>12} {:>11}\n", "hidden", "eager", "graph",
              "median", "10th", "eager", "graph", "median");
   penstock::compare(64, 2000);
-  penstock::compare(256, 1000);
-  penstock::compare(512, 300);
-  penstock::compare(1024, 100);
+  penstock::compare(256, 300);
+  penstock::compare(512, 100);
+  penstock::compare(1024, 40);
   penstock::time_random_scopes();
 }

@@ -18,43 +18,13 @@
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
+#include "tests/run/support/thread_group.h"
 
 // A pipeline that has only some of its ranks to itself: what a process does, here on threads.
 namespace penstock {
 namespace {
 
 using testing::HasSubstr;
-
-// A fabric that several pipelines of this process share.
-class SharedFabric final : public Fabric {
- public:
-  explicit SharedFabric(std::shared_ptr<InProcessHub> hub) : hub_(std::move(hub)) {}
-  Transport& endpoint(int rank) override { return hub_->endpoint(rank); }
-  ProgressBoard& progress() override { return hub_->progress(); }
-  void begin_step(const Schedule& /*program*/) override {}
-  void end_step() override {}
-  std::exception_ptr fail_step(std::exception_ptr failure) override { return failure; }
-
- private:
-  std::shared_ptr<InProcessHub> hub_;
-};
-
-class ThreadGroup final : public RankGroup {
- public:
-  ThreadGroup(std::shared_ptr<InProcessHub> hub, int num_ranks, std::vector<int> local_ranks)
-      : hub_(std::move(hub)), num_ranks_(num_ranks), local_ranks_(std::move(local_ranks)) {}
-  int num_ranks() const override { return num_ranks_; }
-  std::vector<int> local_ranks() const override { return local_ranks_; }
-  std::unique_ptr<Fabric> connect(const Schedule& /*program*/,
-                                  const FabricOptions& /*options*/) override {
-    return std::make_unique<SharedFabric>(hub_);
-  }
-
- private:
-  std::shared_ptr<InProcessHub> hub_;
-  int num_ranks_;
-  std::vector<int> local_ranks_;
-};
 
 std::shared_ptr<ThreadGroup> make_group(int num_ranks, std::vector<int> local_ranks) {
   const auto hub = std::make_shared<InProcessHub>(num_ranks, Extent{8, 8},
@@ -109,7 +79,7 @@ TEST(Group, TrainsInPartsLikeAWhole) {
                "gradient");
 }
 
-TEST(Group, RefusesParametersThatOtherProcessesMayShare) {
+TEST(Group, RefusesSharedParametersOfUnknownStages) {
   StageGraph graph = stage_graph("graph(%x : Tensor, %table : Tensor):\n  return (%x)", {"x"});
   graph.shared = {{"table", torch::ones({1}, torch::requires_grad())}};
   graph.claims = std::make_shared<SharedClaims>();
@@ -118,9 +88,8 @@ TEST(Group, RefusesParametersThatOtherProcessesMayShare) {
   EXPECT_EQ(message_of([&] {
               Schedule1F1B({stage}, {.num_microbatches = 1, .group = make_group(2, {0})});
             }),
-            "stage 0 uses the parameter \"table\" together with stages that may be in other "
-            "processes, and those do not exchange its gradients; cut the model with "
-            "MultiUse::Transmit");
+            "stage 0 uses the parameter \"table\" together with stages of other processes, which "
+            "are not known; take all stages from one Pipe");
 }
 
 TEST(Group, ChecksThatStagesAreThoseOfItsRanks) {

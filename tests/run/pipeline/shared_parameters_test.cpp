@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -6,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/generators/registry.h"
+#include "penstock/plan/schedule/placement.h"
 #include "penstock/run/graph/stage_graph.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/stage/shared_claims.h"
@@ -13,6 +17,7 @@
 #include "tests/run/graph/graphs.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/thread_group.h"
 
 // A parameter that several stages use is trained as in one process, to the bit.
 namespace penstock {
@@ -76,6 +81,7 @@ graph(%hidden : Tensor, %table : Tensor):
                                 {"hidden"});
   last.shared = {{"table", model.table}};
   const auto claims = std::make_shared<SharedClaims>();
+  claims->set_uses({{0, "table"}, {2, "table"}, {2, "table"}, {3, "table"}});
   StageList stages;
   for (StageGraph* stage : {&first, &second, &third, &last}) {
     stage->claims = claims;
@@ -156,6 +162,77 @@ INSTANTIATE_TEST_SUITE_P(Schedules, SharedParameters,
                            });
                            return name + "_p" + std::to_string(instance.param.num_ranks);
                          });
+
+// Two parts of a pipeline that have copies of the model, as processes have, here on threads.
+void expect_copies_stay_equal(const std::string& schedule, int num_ranks,
+                              const std::vector<std::vector<int>>& parts) {
+  constexpr int kMicrobatches = 3;
+  const Schedule order = make_schedule(schedule, {.num_ranks = num_ranks,
+                                                  .num_microbatches = kMicrobatches,
+                                                  .stages_per_rank = 4 / num_ranks});
+  const Placement placement = placement_of(order, 4);
+  const auto hub =
+      std::make_shared<InProcessHub>(num_ranks, Extent{4 + 3 * num_ranks, kMicrobatches},
+                                     wait_policy_for(2, std::chrono::seconds(60)));
+  torch::manual_seed(8);
+  const TiedModel baseline;
+  std::vector<torch::Tensor> batches;
+  std::vector<TiedModel> copies(parts.size());
+  for (TiedModel& copy : copies) {
+    copy.table = baseline.table.detach().clone().requires_grad_();
+    copy.weight = baseline.weight.detach().clone().requires_grad_();
+  }
+  for (int step = 0; step < 6; ++step) batches.push_back(tokens(2 * kMicrobatches));
+
+  std::vector<std::thread> processes;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    processes.emplace_back([&, part] {
+      StageList local;
+      for (const auto& stage : stages_of(copies[part])) {
+        const std::vector<int>& ranks = parts[part];
+        const int rank = placement.rank_of(stage->index());
+        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) local.push_back(stage);
+      }
+      PipelineSchedule pipeline(
+          local, order,
+          {.num_microbatches = kMicrobatches,
+           .group = std::make_shared<ThreadGroup>(hub, num_ranks, parts[part]),
+           .loss = cross_entropy});
+      torch::optim::Adam optimizer(pipeline.parameters());
+      for (std::size_t step = 0; step < batches.size(); step += 2) {
+        optimizer.zero_grad();
+        pipeline.step({batches[step]}, {.target = batches[step + 1]});
+        optimizer.step();
+      }
+    });
+  }
+  for (std::thread& process : processes) process.join();
+
+  torch::optim::Adam optimizer(baseline.parameters());
+  for (std::size_t step = 0; step < batches.size(); step += 2) {
+    optimizer.zero_grad();
+    const auto inputs = batches[step].tensor_split(kMicrobatches);
+    const auto targets = batches[step + 1].tensor_split(kMicrobatches);
+    for (std::size_t microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      const torch::Tensor loss =
+          cross_entropy(baseline.forward(inputs[microbatch]), targets[microbatch]);
+      loss.backward(torch::full_like(loss, 1.0 / kMicrobatches));
+    }
+    optimizer.step();
+  }
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part] == std::vector<int>{placement.rank_of(1)} && num_ranks == 4)
+      continue;  // no table
+    expect_equal({copies[part].table}, {baseline.table}, "copy");
+  }
+}
+
+TEST(SharedParametersOf, ProcessesStayCopiesOfEachOther) {
+  expect_copies_stay_equal("1F1B", 4, {{0}, {1, 2, 3}});
+  expect_copies_stay_equal("1F1B", 4, {{0, 2}, {1, 3}});
+  expect_copies_stay_equal("ZBVZeroBubble", 2, {{0}, {1}});
+  expect_copies_stay_equal("GPipe", 4, {{0}, {1}, {2}, {3}});
+}
 
 ScheduleOptions options(int num_microbatches = 2) {
   return {.num_microbatches = num_microbatches, .loss = cross_entropy};

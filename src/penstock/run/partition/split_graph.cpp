@@ -277,10 +277,13 @@ std::vector<StageGraph> split_graph(const CapturedModel& model, const CutPositio
   const RandomSites sites(*model.graph);
   const auto claims = std::make_shared<SharedClaims>();
   std::vector<StageGraph> stages;
+  std::vector<SharedPlace> uses;
   for (int stage = 0; stage < flow.num_stages(); ++stage) {
     stages.push_back(StageBuilder(model, flow, changes, sites, stage).build());
     stages.back().claims = claims;
+    for (const StageGraph::Tensor& use : stages.back().shared) uses.push_back({stage, use.name});
   }
+  claims->set_uses(std::move(uses));
   return stages;
 }
 

@@ -22,6 +22,7 @@
 #include "penstock/run/microbatch/merge.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/shared_exchange.h"
 #include "penstock/run/pipeline/internal/shared_uses.h"
 #include "penstock/run/pipeline/internal/stage_list.h"
 #include "penstock/run/random/random_scope.h"
@@ -105,8 +106,12 @@ class PipelineSchedule::Impl {
         eval_program_(make_program(keep_forwards(program_), extent_)),
         local_ranks_(local_ranks_of(options_, program_)),
         executor_options_{options_.custom_functions, options_.observers} {
-    require_local_stages(stages_, placement_of(program_, extent_.num_stages), local_ranks_);
-    fabric_ = connect(options_, program_, extent_);
+    const Placement placement = placement_of(program_, extent_.num_stages);
+    require_local_stages(stages_, placement, local_ranks_);
+    std::vector<SharedUse> shared_uses = shared_uses_of(stages_);
+    shared_exchange_.emplace(shared_uses, placement, extent_, local_ranks_);
+    shared_gradients_ = make_shared_gradients(std::move(shared_uses), program_);
+    fabric_ = connect(options_, program_, shared_exchange_->extent());
     ranks_ = std::make_unique<LocalRanks>(
         local_ranks_, *fabric_, thread_options(options_, static_cast<int>(local_ranks_.size())));
     executors_ = ranks_->make_executors(program_, stages_, executor_options_);
@@ -223,7 +228,10 @@ class PipelineSchedule::Impl {
     for (const auto& observer : options_.observers) observer->step_begins(program);
     try {
       ranks_->run(is_training ? executors_ : eval_executors_, work);
-      if (is_training) pass_root_gradients();
+      if (is_training) {
+        shared_exchange_->run(*fabric_, *shared_gradients_);
+        pass_root_gradients();
+      }
     } catch (...) {
       const std::exception_ptr failure = fabric_->fail_step(std::current_exception());
       end_step();
@@ -276,7 +284,8 @@ class PipelineSchedule::Impl {
   std::int64_t num_steps_ = 0;
   std::uint64_t num_trained_ = 0;
   std::uint64_t num_evaluated_ = 0;
-  std::unique_ptr<SharedGradients> shared_gradients_ = make_shared_gradients(stages_, program_);
+  std::unique_ptr<SharedGradients> shared_gradients_;
+  std::optional<SharedExchange> shared_exchange_;
 };
 
 PipelineSchedule::PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options)

@@ -16,13 +16,24 @@
 namespace penstock {
 namespace {
 
-at::Tensor sum_of(at::Tensor sum, const at::Tensor& gradient) {
-  if (!sum.defined()) return gradient;
-  if (sum.layout() == at::kStrided && gradient.layout() == at::kStrided &&
-      sum.dtype() == gradient.dtype()) {
-    return sum.add_(gradient);
+// The gradients stay as they are: others may hold them, too.
+at::Tensor sum_of(const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  at::Tensor sum;
+  bool is_own = false;
+  for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
+    if (!gradient->defined()) continue;
+    if (!sum.defined()) {
+      sum = *gradient;
+    } else if (is_own && sum.layout() == at::kStrided && gradient->layout() == at::kStrided &&
+               sum.dtype() == gradient->dtype()) {
+      sum.add_(*gradient);
+    } else {
+      sum = sum.layout() == at::kStrided ? sum + *gradient : *gradient + sum;  // dense + sparse
+      is_own = true;
+    }
   }
-  return sum.layout() == at::kStrided ? sum + gradient : gradient + sum;  // dense + sparse
+  return sum;
 }
 
 // Through the engine, which calls the hooks of the parameter as it does in a backward.
@@ -90,6 +101,18 @@ void SharedGradients::add(int stage, int microbatch, std::span<at::Tensor> gradi
   }
 }
 
+std::vector<at::Tensor> SharedGradients::pending(int stage, int microbatch) {
+  const std::lock_guard lock(mutex_);
+  std::vector<at::Tensor> gradients;
+  for (const Place& place : places_) {
+    if (place.stage != stage) continue;
+    const Parameter& parameter = parameters_[place.parameter];
+    gradients.push_back(
+        parameter.pending[static_cast<std::size_t>(microbatch)].gradients[place.use]);
+  }
+  return gradients;
+}
+
 // One thread at a time works on a parameter. The others leave what they bring and go on.
 void SharedGradients::combine_complete(Parameter& parameter, std::unique_lock<std::mutex>& lock) {
   if (parameter.is_combining) return;
@@ -99,15 +122,8 @@ void SharedGradients::combine_complete(Parameter& parameter, std::unique_lock<st
         parameter.pending[static_cast<std::size_t>(parameter.order[parameter.num_done])];
     if (pending.num_missing > 0) break;
     lock.unlock();
-    at::Tensor sum;
-    {
-      const at::NoGradGuard no_grad;
-      for (auto gradient = pending.gradients.rbegin(); gradient != pending.gradients.rend();
-           ++gradient) {
-        if (gradient->defined()) sum = sum_of(std::move(sum), *gradient);
-        gradient->reset();
-      }
-    }
+    at::Tensor sum = sum_of(pending.gradients);
+    for (at::Tensor& gradient : pending.gradients) gradient.reset();
     if (sum.defined() && parameter.tensor.defined()) accumulate(parameter.tensor, std::move(sum));
     lock.lock();
     ++parameter.num_done;

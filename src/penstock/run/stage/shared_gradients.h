@@ -37,6 +37,9 @@ class SharedGradients {
   // thread. Stages of other processes are served by whoever brings their gradients here.
   void add(int stage, int microbatch, std::span<at::Tensor> gradients);
 
+  // What add() was given and is not yet added, because uses by other stages are missing.
+  std::vector<at::Tensor> pending(int stage, int microbatch);
+
  private:
   struct Pending {
     std::vector<at::Tensor> gradients;  // by use

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
@@ -8,9 +9,12 @@
 
 namespace penstock {
 
-// For the parameters that several of `stages` use, in the order in which `program` runs backwards.
-// Throws ArgumentError if there are such parameters, and not all stages are in this process.
-std::unique_ptr<SharedGradients> make_shared_gradients(const StageList& stages,
+// The uses of shared parameters by all stages of the model. Throws ArgumentError if there are any,
+// and some stages are in other processes whose uses are not known.
+std::vector<SharedUse> shared_uses_of(const StageList& stages);
+
+// Adds them up in the order in which `program` runs backwards.
+std::unique_ptr<SharedGradients> make_shared_gradients(std::vector<SharedUse> uses,
                                                        const Schedule& program);
 
 }  // namespace penstock
