@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -11,7 +12,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/run/bench/internal/round_trips.h"
-#include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/threads/rank_threads.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 #include "penstock/run/transport/open_transport.h"
@@ -74,12 +75,13 @@ class Player {
 
 class TransportRoundTrips final : public RoundTrips {
  public:
-  // `num_steps` goes on counting for all that use the transport.
+  // `num_steps` goes on counting for all that use the transport. Without a core, not pinned.
   TransportRoundTrips(Transport& transport, int rank, const RoundTripOptions& options,
-                      std::int64_t& num_steps)
-      : player_(transport, rank, options), num_steps_(num_steps) {}
+                      std::int64_t& num_steps, std::optional<int> core)
+      : player_(transport, rank, options), num_steps_(num_steps), core_(core) {}
 
   void run(int count) override {
+    const PinnedThread pinned(core_);
     player_.play(num_steps_, count);
     num_steps_ += count;
   }
@@ -87,6 +89,7 @@ class TransportRoundTrips final : public RoundTrips {
  private:
   Player player_;
   std::int64_t& num_steps_;
+  std::optional<int> core_;
 };
 
 // Both ranks are threads of this process.
@@ -161,15 +164,16 @@ class Ways {
       cells.emplace_back("memcpy", std::make_unique<Nothing>());
       cells.emplace_back("threads", std::make_unique<Nothing>());
     }
-    cells.emplace_back("shm", over(*shared_memory_, options, shared_memory_steps_));
+    cells.emplace_back("shm",
+                       over(*shared_memory_, options, shared_memory_steps_, core_of(options)));
     if (gloo_ == nullptr) return cells;
-    cells.emplace_back("gloo", over(*gloo_, options, gloo_steps_));
+    cells.emplace_back("gloo", over(*gloo_, options, gloo_steps_, std::nullopt));
     cells.emplace_back("c10d", bare_->round_trips(options));
     return cells;
   }
 
   // Has both ranks begin at the same time.
-  void meet() { over(*shared_memory_, {.bytes = 4}, shared_memory_steps_)->run(1); }
+  void meet() { over(*shared_memory_, {.bytes = 4}, shared_memory_steps_, std::nullopt)->run(1); }
 
  private:
   std::unique_ptr<Transport> open(TransportKind kind) {
@@ -177,11 +181,18 @@ class Ways {
                           {.kind = kind, .extent = kExtent, .deadline = kDeadline});
   }
   std::unique_ptr<RoundTrips> over(Transport& transport, const RoundTripOptions& options,
-                                   std::int64_t& num_steps) const {
-    return std::make_unique<TransportRoundTrips>(transport, world_.rank(), options, num_steps);
+                                   std::int64_t& num_steps, std::optional<int> core) const {
+    return std::make_unique<TransportRoundTrips>(transport, world_.rank(), options, num_steps,
+                                                 core);
+  }
+  // Gloo has a thread of its own, which is better off without.
+  std::optional<int> core_of(const RoundTripOptions& options) const {
+    if (!options.pins_threads || cores_.size() < 2) return std::nullopt;
+    return cores_[static_cast<std::size_t>(world_.rank())];
   }
 
   World& world_;
+  std::vector<int> cores_ = allowed_cores();
   std::unique_ptr<Transport> shared_memory_;
   std::unique_ptr<Transport> gloo_;
   std::unique_ptr<BareGloo> bare_;
@@ -227,7 +238,6 @@ std::vector<TransportSeries> run_transport_benchmark(World& world,
     throw ArgumentError(fmt::format("messages go between 2 ranks, not {}", world.size()));
   }
   Ways ways(world);
-  if (options.pins_threads) pin_to_core(world.rank());
   std::vector<TransportSeries> series;
   for (std::size_t index = 0; index < sizes.size(); ++index) {
     const auto cells = ways.cells(

@@ -13,7 +13,7 @@ struct TransportBenchmarkOptions {
   std::vector<std::int64_t> sizes = {};  // of messages, in bytes, multiples of 4; empty: 4 to 16 Mi
   int num_samples = 30;                  // of every cell of the table
   bool reads = false;                    // the receiver reads every element before it answers
-  bool pins_threads = false;             // rank r to core r, but not the threads of Gloo
+  bool pins_threads = false;             // each rank to a core; not with Gloo
 };
 
 // With the sizes filled in. Throws ArgumentError on sizes and counts that do not fit.

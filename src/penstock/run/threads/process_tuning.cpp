@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
-#include <pthread.h>
-#include <sched.h>
 
 namespace penstock {
 
@@ -23,14 +21,6 @@ void keep_freed_memory() {
   constexpr int kNeverTrim = 2'000'000'000;
   mallopt(M_MMAP_THRESHOLD, kNeverMap);
   mallopt(M_TRIM_THRESHOLD, kNeverTrim);
-}
-
-void pin_to_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(static_cast<unsigned>(core), &cores);
-  // A machine that does not allow it runs as well as it did before.
-  pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
 }
 
 }  // namespace penstock

@@ -12,7 +12,4 @@ void use_one_blas_thread();
 // own.
 void keep_freed_memory();
 
-// Keeps the calling thread on one core, if the machine allows it.
-void pin_to_core(int core);
-
 }  // namespace penstock

@@ -4,9 +4,8 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <pthread.h>
-#include <sched.h>
 
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/threads/process_tuning.h"
 
 namespace penstock {
@@ -37,40 +36,6 @@ class IntraOpThreads {
  private:
   int before_;
   int wanted_;
-};
-
-// The cores that the calling thread may run on.
-std::vector<int> allowed_cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<unsigned>(core), &allowed)) cores.push_back(core);
-  }
-  return cores;
-}
-
-// Pins the calling thread for as long as it works for a rank; without a core, does nothing.
-class PinnedCaller {
- public:
-  explicit PinnedCaller(std::optional<int> core) : is_pinned_(core.has_value()) {
-    if (!is_pinned_) return;
-    CPU_ZERO(&before_);
-    pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_);
-    pin_to_core(*core);
-  }
-  PinnedCaller(const PinnedCaller&) = delete;
-  PinnedCaller& operator=(const PinnedCaller&) = delete;
-  PinnedCaller(PinnedCaller&&) = delete;
-  PinnedCaller& operator=(PinnedCaller&&) = delete;
-  ~PinnedCaller() {
-    if (is_pinned_) pthread_setaffinity_np(pthread_self(), sizeof(before_), &before_);
-  }
-
- private:
-  bool is_pinned_;
-  cpu_set_t before_{};
 };
 
 }  // namespace
@@ -106,7 +71,7 @@ void RankThreads::join() {
 
 void RankThreads::run(const std::function<void(int)>& work) {
   const IntraOpThreads intra_op(options_.intra_op_threads);
-  const PinnedCaller pinned(cores_.empty() ? std::nullopt : std::optional(cores_.front()));
+  const PinnedThread pinned(cores_.empty() ? std::nullopt : std::optional(cores_.front()));
   work_ = &work;
   num_running_.store(static_cast<int>(workers_.size()));
   round_.fetch_add(1);

@@ -166,6 +166,7 @@ class Opening {
   // Connects with the ranks of this host, and finds out which pairs of ranks could.
   void connect_near() {
     std::vector<std::string> problems;  // by rank; empty where the connection is made
+    problems.reserve(static_cast<std::size_t>(group_.size()));
     for (int peer = 0; peer < group_.size(); ++peer) {
       problems.push_back(peer == rank_ ? "" : try_to_connect(peer));
     }
