@@ -9,7 +9,7 @@ packages_of() {
     build) echo cmake ninja-build g++ libfmt-dev libcli11-dev nlohmann-json3-dev ;;
     run) echo libtorch-dev libgloo-dev libopenblas0-pthread ;;
     bench) echo libbenchmark-dev ;;
-    run-test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 ;;
+    run-test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 iproute2 bsdutils ;;
     test) echo "$(packages_of run-test)" chromium fonts-dejavu-core ;;
     lint) echo clang-format clang-tidy python3 ;;
     fuzz) echo clang libclang-rt-14-dev ;;

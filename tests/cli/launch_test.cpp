@@ -72,6 +72,19 @@ TEST(Launch, GivesEveryRankItsEnvironment) {
   EXPECT_EQ(result.errors, "");
 }
 
+TEST(Launch, LetsRanksOfOneHostMeetInAFileThatIsGoneAtTheEnd) {
+  const ProgramResult result = run_shell(
+      "file=$(penstock launch -n 1 -- sh -c 'test -O $(dirname $PENSTOCK_STORE) && stat -c %a "
+      "$(dirname $PENSTOCK_STORE); echo $PENSTOCK_STORE' | sed 's/^.0. //')\n"
+      "echo $file; test ! -e $(dirname ${file##* })");
+  EXPECT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_THAT(result.output, MatchesRegex("700 /.*/store-0\n"));
+  EXPECT_EQ(run_shell("PENSTOCK_TOKEN=x penstock launch -n 1 --nodes 2 --node-rank 0 --master-addr "
+                      "a -- sh -c 'echo $PENSTOCK_STORE'")
+                .output,
+            "[0] \n");
+}
+
 TEST(Launch, PassesArgumentsOnAsTheyAre) {
   const ProgramResult result =
       run_shell("penstock launch -n 1 -- printf '%s|' -n 4 '' 'a b' --help -- '*'");

@@ -39,11 +39,15 @@ void require_sensible(const LaunchOptions& options) {
 int launch(const LaunchOptions& options) {
   require_sensible(options);
   const SignalReader signals;
+  const PrivateFolder folder;
   for (int restarts = 0;; ++restarts) {
+    // On one host nothing needs to listen where strangers can connect.
+    const bool is_alone = options.num_nodes == 1 && options.master_address.empty();
     const Attempt attempt{
         .master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address,
         .master_port = options.master_port != 0 ? options.master_port : find_free_port(),
         .token = options.token.empty() ? make_token() : options.token,
+        .store_file = is_alone ? folder.path(fmt::format("store-{}", restarts)) : "",
         .num_restarts = restarts};
     Job job(options, attempt, signals);
     job.run();

@@ -15,6 +15,7 @@ Environment rank_environment(Environment inherited, const LaunchOptions& options
   result["LOCAL_WORLD_SIZE"] = std::to_string(options.num_ranks);
   result["GROUP_RANK"] = std::to_string(options.node_rank);
   result["PENSTOCK_TOKEN"] = attempt.token;
+  if (!attempt.store_file.empty()) result["PENSTOCK_STORE"] = attempt.store_file;
   result["PENSTOCK_RESTARTS"] = std::to_string(attempt.num_restarts);
 
   // emplace() leaves alone what is there.

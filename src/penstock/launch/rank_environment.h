@@ -14,7 +14,8 @@ struct Attempt {
   std::string master_address;
   int master_port = 0;
   std::string token;
-  int num_restarts = 0;  // before this attempt
+  std::string store_file;  // where ranks of one host meet instead; empty: at the port
+  int num_restarts = 0;    // before this attempt
 };
 
 // The environment of a rank: that of the launcher, what torchrun would add, the job's token, and,

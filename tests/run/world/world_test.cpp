@@ -256,6 +256,16 @@ TEST(WorldOptionsFromEnvironment, TakesWhatMpirunAndSrunSet) {
   EXPECT_EQ(slurm.local_rank, 2);
 }
 
+TEST(WorldOptionsFromEnvironment, TakesWhatTheLauncherAdds) {
+  const WorldOptions options = options_from({{"RANK", "0"},
+                                             {"WORLD_SIZE", "2"},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"PENSTOCK_TOKEN", "secret"},
+                                             {"PENSTOCK_STORE", "/tmp/store"}});
+  EXPECT_EQ(options.token, "secret");
+  EXPECT_EQ(options.store_file, "/tmp/store");
+}
+
 TEST(WorldOptionsFromEnvironment, NamesTheVariableThatIsWrong) {
   EXPECT_THAT(error_from({}), StartsWith("the environment does not say which rank this is; start"));
   EXPECT_EQ(error_from({{"RANK", "0"}}),

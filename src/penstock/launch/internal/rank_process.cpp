@@ -32,6 +32,7 @@ Pipe make_pipe() {
 
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   return pointers;
@@ -62,7 +63,8 @@ RankProcess start_rank(int rank, const std::vector<std::string>& program,
                        const Environment& environment, const std::vector<std::string>& prefixes) {
   std::vector<std::string> words = program;
   std::vector<std::string> variables;
-  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : environment)
+    variables.push_back(fmt::format("{}={}", name, value));
   const std::vector<char*> word_pointers = pointers_to(words);
   const std::vector<char*> variable_pointers = pointers_to(variables);
   const std::array<Pipe, 2> outputs = {make_pipe(), make_pipe()};

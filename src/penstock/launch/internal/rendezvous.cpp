@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -27,6 +29,19 @@ int find_free_port() {
   if (socket >= 0) close(socket);
   if (!is_found) throw Error(fmt::format("cannot find a free port ({})", std::strerror(error)));
   return ntohs(address.sin_port);
+}
+
+PrivateFolder::PrivateFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) {
+    throw Error(fmt::format("cannot make a folder {} ({})", name, std::strerror(errno)));
+  }
+  path_ = name;
+}
+
+PrivateFolder::~PrivateFolder() {
+  std::error_code ignored;  // what cannot be removed stays
+  std::filesystem::remove_all(path_, ignored);
 }
 
 std::string make_token() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace penstock {
@@ -9,5 +10,21 @@ int find_free_port();
 
 // 128 random bits, in hexadecimal.
 std::string make_token();
+
+// A new folder for this user alone, removed with all it holds at the end.
+class PrivateFolder {
+ public:
+  PrivateFolder();
+  PrivateFolder(const PrivateFolder&) = delete;
+  PrivateFolder& operator=(const PrivateFolder&) = delete;
+  PrivateFolder(PrivateFolder&&) = delete;
+  PrivateFolder& operator=(PrivateFolder&&) = delete;
+  ~PrivateFolder();
+
+  std::string path(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 }  // namespace penstock

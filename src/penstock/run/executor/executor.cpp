@@ -64,13 +64,6 @@ class Executor::Context final : public ActionContext {
   std::atomic<std::size_t> num_run_ = 0;
 };
 
-StepError::StepError(Position position, const Action& action, const std::string& cause)
-    : Error(fmt::format("rank {}, step {} ({}): {}", position.rank, position.step,
-                        to_string(action), cause)),
-      position_(position),
-      action_(to_string(action)),
-      cause_(cause) {}
-
 Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
                    Transport& transport, ProgressBoard& progress, const ExecutorOptions& options)
     : rank_(rank),
@@ -96,6 +89,7 @@ void Executor::run(StepWork& work) {
   step_ = 0;
   peak_activations_ = 0;
   progress_.set_finished(rank_, 0);
+  progress_.set_waiting(rank_, false);
   const at::AutoGradMode grad_mode(work.is_training);
   for (const auto& observer : options_.observers) observer->rank_begins(rank_);
   try {
@@ -129,6 +123,8 @@ void Executor::walk() {
     }
   } catch (const StoppedError&) {
     throw;
+  } catch (const TransportError& error) {
+    fail(error.what(), StepError::Origin::Transport);
   } catch (const c10::Error& error) {
     fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -138,9 +134,10 @@ void Executor::walk() {
   }
 }
 
-void Executor::fail(const std::string& cause) {
+void Executor::fail(const std::string& cause, StepError::Origin origin) {
   transport_.stop();
-  throw StepError({rank_, step_}, *instructions_[static_cast<std::size_t>(step_)].action, cause);
+  throw StepError({rank_, step_}, *instructions_[static_cast<std::size_t>(step_)].action, cause,
+                  origin);
 }
 
 // Waits for what a computation needs from other ranks.
@@ -150,10 +147,13 @@ void Executor::fetch(const Instruction& instruction) {
   if (instruction.peer == Instruction::kNobody) return;
   auto& grid = instruction.kind == ActionKind::Forward ? activations_in_ : gradients_in_;
   try {
+    progress_.set_waiting(rank_, true);
     transport_.receive(instruction.peer, instruction.key,
                        grid.at(instruction.slot, instruction.microbatch));
+    progress_.set_waiting(rank_, false);
   } catch (const TransportError& error) {
     const int finished = progress_.finished(instruction.peer);
+    if (finished == ProgressBoard::kUnknown) throw;
     const auto& actions = program_.actions_of(instruction.peer);
     throw TransportError(
         finished == 0 ? fmt::format("{}, which has not finished anything", error.what())
@@ -193,7 +193,9 @@ void Executor::perform_default(const Instruction& instruction) {
     case ActionKind::SendBackward: {
       auto& grid = instruction.kind == ActionKind::SendForward ? activations_out_ : gradients_out_;
       Message& message = grid.at(instruction.slot, instruction.microbatch);
+      progress_.set_waiting(rank_, true);
       transport_.send(instruction.peer, instruction.key, message);
+      progress_.set_waiting(rank_, false);
       break;
     }
     case ActionKind::ReceiveForward:

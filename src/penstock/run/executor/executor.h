@@ -6,32 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "penstock/base/error.h"
 #include "penstock/plan/schedule/microbatch_grid.h"
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/custom_function.h"
 #include "penstock/run/executor/observer.h"
+#include "penstock/run/executor/step_error.h"
 #include "penstock/run/executor/step_work.h"
 #include "penstock/run/stage/pipeline_stage.h"
 #include "penstock/run/transport/progress_board.h"
 #include "penstock/run/transport/transport.h"
 
 namespace penstock {
-
-// An action failed. what() is "rank 1, step 17 (2B5): <cause>".
-class StepError : public Error {
- public:
-  StepError(Position position, const Action& action, const std::string& cause);
-
-  Position position() const { return position_; }
-  const std::string& action() const { return action_; }
-  const std::string& cause() const { return cause_; }
-
- private:
-  Position position_;
-  std::string action_;
-  std::string cause_;
-};
 
 struct Instruction;
 
@@ -75,7 +60,8 @@ class Executor {
   const Message& loss_seed(const at::Tensor& loss, double weight);
   void perform_observed(const Instruction& instruction, bool is_part);
   std::int64_t message_bytes(const Instruction& instruction);
-  [[noreturn]] void fail(const std::string& cause);
+  [[noreturn]] void fail(const std::string& cause,
+                         StepError::Origin origin = StepError::Origin::Action);
 
   int rank_;
   const Schedule& program_;

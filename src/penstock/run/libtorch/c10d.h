@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -22,14 +23,21 @@ void use_plain_sockets(Options& options) {
 }
 
 // Waits for the server, if this is not it, but never for other clients: in 1.13 that wait ends
-// without a word when clients are missing.
-inline StorePtr make_tcp_store(const std::string& address, int port, bool is_server) {
+// without a word when clients are missing. No answer within `timeout`, or five
+// seconds, is an error.
+inline StorePtr make_tcp_store(const std::string& address, int port, bool is_server,
+                               std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.isServer = is_server;
   options.waitWorkers = false;
   use_plain_sockets(options);
-  return c10::make_intrusive<c10d::TCPStore>(address, options);
+  auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
+  store->setTimeout(std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(5)));
+  // In 1.13 a connection without a first get() waits for answers without end.
+  store->set("hello", {});
+  store->get("hello");
+  return store;
 }
 
 }  // namespace penstock

@@ -24,7 +24,7 @@ class Fabric {
   // The endpoint of a rank of this process; lives as long as the fabric.
   virtual Transport& endpoint(int rank) = 0;
 
-  // Of all ranks; those of this process write their own.
+  // Of the ranks of this process, which write their own.
   virtual ProgressBoard& progress() = 0;
 
   // Around each run of `program`, while no rank of this process is running. begin_step() throws if

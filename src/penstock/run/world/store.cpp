@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <exception>
+#include <future>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,12 +26,17 @@ StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) 
                                  options.rank, to_string(master),
                                  std::chrono::duration<double>(options.timeout).count(), error));
   }
-  return make_tcp_store(options.master_address, options.master_port, false);
+  try {
+    return make_tcp_store(options.master_address, options.master_port, false, options.timeout);
+  } catch (const std::exception& error) {
+    throw WorldError(fmt::format("rank {} got no answer from rank 0 at {}: {}", options.rank,
+                                 to_string(master), error.what()));
+  }
 }
 
 StorePtr listen_as_master(const WorldOptions& options, const Endpoint& master) {
   try {
-    return make_tcp_store(options.master_address, options.master_port, true);
+    return make_tcp_store(options.master_address, options.master_port, true, options.timeout);
   } catch (const std::exception&) {
     throw WorldError(
         fmt::format("rank 0 cannot listen on {}: the port is in use, or not allowed; choose "
@@ -59,8 +66,20 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
 }  // namespace
 
 struct Store::Impl {
-  StorePtr store;
+  WorldOptions options;
+  StorePtr root;   // of all jobs that meet there
+  StorePtr store;  // of this one: its keys begin with the token, which others do not know
   std::string place;
+
+  Impl(const WorldOptions& world_options, StorePtr connection)
+      : options(world_options),
+        root(std::move(connection)),
+        store(c10::make_intrusive<c10d::PrefixStore>("penstock/" + options.token, root)),
+        place(place_of(options)) {}
+
+  bool is_server() const {
+    return options.rank == 0 && options.size > 1 && options.store_file.empty();
+  }
 
   // Says whose failure it is, whatever libtorch throws.
   template <typename Call>
@@ -81,11 +100,33 @@ struct Store::Impl {
 };
 
 Store::Store(const WorldOptions& options)
-    : impl_(std::make_unique<Impl>(
-          Impl{.store = c10::make_intrusive<c10d::PrefixStore>("penstock", make_store(options)),
-               .place = place_of(options)})) {}
+    : impl_(std::make_unique<Impl>(options, make_store(options))) {}
 
-Store::~Store() = default;
+Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Store::~Store() {
+  if (impl_ == nullptr || !impl_->is_server()) return;
+  // The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
+  // end of the process then.
+  constexpr auto kPatience = std::chrono::seconds(1);
+  auto end = std::make_shared<std::promise<void>>();
+  const std::future<void> is_over = end->get_future();
+  std::thread([impl = std::move(impl_), end]() mutable {
+    impl.reset();
+    end->set_value();
+  }).detach();
+  is_over.wait_for(kPatience);
+}
+
+std::unique_ptr<Store> Store::connect_again() const {
+  const WorldOptions& options = impl_->options;
+  // A file keeps nobody waiting; and libtorch removes it when it was closed once per rank.
+  StorePtr connection = impl_->root;
+  if (options.store_file.empty() && options.size > 1) {
+    connection = connect_to_master(options, {options.master_address, options.master_port});
+  }
+  return std::unique_ptr<Store>(new Store(std::make_unique<Impl>(options, connection)));
+}
 
 void Store::set(const std::string& key, const std::string& value) {
   impl_->call([&](c10d::Store& store) { store.set(key, bytes_of(value)); });

@@ -40,11 +40,15 @@ class Store {
   // Adds to the number under `key`, which starts at 0, and returns the sum.
   std::int64_t add(const std::string& key, std::int64_t amount);
 
+  // Another connection to the same values, for a thread that must not wait for others.
+  std::unique_ptr<Store> connect_again() const;
+
   // For what libtorch connects through a store. Its blocking calls keep other threads waiting.
   c10d::Store& native();
 
  private:
   struct Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

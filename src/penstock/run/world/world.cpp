@@ -70,6 +70,10 @@ double seconds(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
 WorldOptions checked(const WorldOptions& options) {
   if (options.size < 1) {
     throw ArgumentError(fmt::format("a world has at least 1 rank, not {}", options.size));
@@ -77,6 +81,14 @@ WorldOptions checked(const WorldOptions& options) {
   if (options.rank < 0 || options.rank >= options.size) {
     throw ArgumentError(fmt::format("there is no rank {} in a world of {}", options.rank,
                                     counted(options.size, "rank", "ranks")));
+  }
+  if (options.size > 1 && options.store_file.empty() && options.token.empty() &&
+      !is_loopback(options.master_address)) {
+    throw ArgumentError(
+        fmt::format("ranks that meet at {} need a token, so that nobody else can join; set "
+                    "PENSTOCK_TOKEN to the "
+                    "same random text for all of them",
+                    options.master_address));
   }
   return options;
 }
@@ -134,8 +146,9 @@ void World::join() {
   Values values;
   const auto gather = [&](const std::string& topic, const std::string& value) {
     if (tell_and_collect(*this, everyone(), topic, value, deadline, look, values)) return;
-    refuse(fmt::format("waited {:.3g} s for {} of {} to join", seconds(timeout()),
-                       list_of(missing_ranks(everyone(), values)), size()));
+    refuse(fmt::format("waited {:.3g} s for {} of {} to join{}", seconds(timeout()),
+                       list_of(missing_ranks(everyone(), values)), size(),
+                       options_.token.empty() ? "" : " with the same token"));
   };
   // A second round, so that nobody goes on while another one refuses.
   gather("world/member", self.dump());

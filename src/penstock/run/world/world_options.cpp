@@ -81,6 +81,8 @@ WorldOptions world_options_from_environment(const GetVariable& variable) {
                     "address of rank 0, so set it to that on all of them",
                     options.size));
   }
+  if (const char* text = variable("PENSTOCK_TOKEN"); text != nullptr) options.token = text;
+  if (const char* text = variable("PENSTOCK_STORE"); text != nullptr) options.store_file = text;
   if (const char* text = variable("MASTER_PORT"); text != nullptr) {
     options.master_port = parse("MASTER_PORT", text, {.lowest = 1, .highest = kHighestPort});
   }

@@ -20,6 +20,10 @@ struct WorldOptions {
   // ranks must see it.
   std::string store_file = {};
 
+  // Known to the members of the job alone: who does not know it cannot join. Required unless rank 0
+  // is reached at a loopback address.
+  std::string token = {};
+
   // At which the other ranks reach this one. Empty: the address that reaches the master.
   std::string address = {};
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for all ranks to be there
@@ -29,7 +33,8 @@ struct WorldOptions {
 using GetVariable = std::function<const char*(const char* name)>;
 
 // What torchrun, mpirun and srun tell their processes: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
-// and LOCAL_RANK, or the variables of Open MPI and Slurm for the last three. A program calls it as
+// and LOCAL_RANK, or the variables of Open MPI and Slurm for the last three; and PENSTOCK_TOKEN
+// and PENSTOCK_STORE, which is the file, as `penstock launch` adds them. A program calls it as
 //   World world(world_options_from_environment(std::getenv));
 // Throws ArgumentError, which names the variable, if one is missing or makes no sense.
 WorldOptions world_options_from_environment(const GetVariable& variable);

@@ -75,6 +75,10 @@ void InProcessHub::stop() noexcept {
   for (Doorbell& doorbell : doorbells_) doorbell.ring();
 }
 
+void InProcessHub::begin_step(const Schedule& program) {
+  for (int rank = 0; rank < program.num_ranks(); ++rank) progress_.set_finished(rank, 0);
+}
+
 std::exception_ptr InProcessHub::fail_step(std::exception_ptr failure) {
   reset();
   return failure;

@@ -25,7 +25,7 @@ class InProcessHub final : public Fabric {
 
   Transport& endpoint(int rank) override;
   ProgressBoard& progress() override { return progress_; }
-  void begin_step(const Schedule& /*program*/) override {}
+  void begin_step(const Schedule& program) override;
   void end_step() override {}
 
   // Forgets what the step has left, so that the next one can begin. Returns `failure`.

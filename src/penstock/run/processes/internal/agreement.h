@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/plan/schedule/schedule.h"
+
+namespace penstock {
+
+// What a process is about to run, in short.
+struct Agreement {
+  std::string version;  // of Penstock
+  std::string model;    // as the user calls it
+  Extent extent;
+  std::vector<std::uint64_t> lists;  // a fingerprint of each rank's actions
+};
+
+Agreement make_agreement(const Schedule& program, Extent extent, const std::string& model);
+
+// Of the whole program.
+std::uint64_t fingerprint_of(const Agreement& agreement);
+
+std::string to_text(const Agreement& agreement);
+Agreement parse_agreement(const std::string& text);
+
+// How `found` differs from `expected`: "has 4 microbatches instead of 8"; empty if it does not.
+std::string difference(const Agreement& expected, const Agreement& found);
+
+}  // namespace penstock

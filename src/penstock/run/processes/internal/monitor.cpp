@@ -1,0 +1,103 @@
+#include "penstock/run/processes/internal/monitor.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "penstock/run/processes/group_error.h"
+#include "penstock/run/processes/internal/monitor_state.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kGoodbyeTime = std::chrono::hours(1);  // ends by itself, or by the watchdog
+constexpr auto kEndTime = milliseconds(200);          // for the store thread to come home
+constexpr auto kReportTime = milliseconds(2000);      // for the store to take a report
+constexpr auto kVerdictTime = milliseconds(1500);     // for a death to be noticed by anybody
+
+}  // namespace
+
+Monitor::Monitor(World& world, const MonitorOptions& options)
+    : state_(std::make_shared<State>(world, options)) {
+  ring_ = std::make_unique<RingWatch>(world, options.group, [state = state_](int rank) {
+    state->queue([state, rank] { state->note_closed(rank); });
+  });
+  store_thread_ = std::thread([state = state_] { state->serve_store(); });
+  watchdog_ = std::thread([state = state_] { state->guard_store(); });
+}
+
+Monitor::~Monitor() {
+  const bool is_unwinding = std::uncaught_exceptions() > num_exceptions_;
+  if (state_->failure().empty()) {
+    if (is_unwinding) {
+      report(fmt::format("{} has failed outside of a step", state_->name()));
+    } else {
+      state_->run_on_store([state = state_] { state->say_goodbye(); }, kGoodbyeTime);
+    }
+  }
+  ring_.reset();
+  if (state_->end(kEndTime)) {
+    store_thread_.join();
+  } else {
+    store_thread_.detach();  // it hangs in the store, whose other end is gone
+  }
+  watchdog_.join();
+}
+
+const std::vector<std::string>& Monitor::names() const {
+  return state_->names();
+}
+
+void Monitor::begin_step(const WatchedStep& step) {
+  state_->begin_step(step);
+}
+
+void Monitor::end_step() {
+  state_->end_step();
+}
+
+std::string Monitor::report(const std::string& reason) {
+  state_->run_on_store([state = state_, reason] { state->publish_failure(reason); }, kReportTime);
+  state_->fail(reason);  // if even that did not work
+  return state_->failure();
+}
+
+std::string Monitor::explain(const std::string& symptom) {
+  const std::string failure = state_->wait_for_failure(kVerdictTime);
+  return failure.empty() ? report(symptom) : failure;
+}
+
+std::vector<std::string> Monitor::exchange(const std::string& topic, const std::string& value,
+                                           milliseconds timeout) {
+  const auto end = State::Clock::now() + timeout;
+  const auto require_healthy = [this] {
+    if (const std::string failure = state_->failure(); !failure.empty()) throw GroupError(failure);
+  };
+  const auto values = std::make_shared<std::vector<std::string>>();
+  const auto is_complete = std::make_shared<bool>(false);
+  bool is_told = false;
+  for (;;) {
+    require_healthy();
+    state_->run_on_store(
+        [state = state_, topic, value, values, is_complete, is_told] {
+          if (!is_told) state->tell(topic, value);
+          *is_complete = state->have_all(topic, *values);
+        },
+        timeout);
+    is_told = true;
+    require_healthy();
+    if (*is_complete) return *values;
+    if (State::Clock::now() >= end) break;
+    state_->wait_for_failure(milliseconds(2));
+  }
+  std::string missing;
+  for (std::size_t rank = 0; rank < values->size(); ++rank) {
+    if ((*values)[rank].empty()) missing += (missing.empty() ? "" : ", ") + names()[rank];
+  }
+  throw GroupError(report(fmt::format("waited {:.3g} s for {} to connect a pipeline",
+                                      std::chrono::duration<double>(timeout).count(), missing)));
+}
+
+}  // namespace penstock

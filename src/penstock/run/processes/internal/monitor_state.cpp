@@ -1,0 +1,372 @@
+#include "penstock/run/processes/internal/monitor_state.h"
+
+#include <cstdio>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "penstock/run/processes/group_error.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kTick = milliseconds(50);
+constexpr auto kAnswerTime = milliseconds(800);       // for the others to say where they are
+constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
+
+double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+std::string name_of(const World& world, int rank) {
+  const Member& member = world.member(rank);
+  return fmt::format("rank {} (pid {} at {})", rank, member.process_id, member.address);
+}
+
+}  // namespace
+
+Monitor::State::State(World& world, const MonitorOptions& options)
+    : group_(options.group),
+      rank_(options.group.rank_of(world.rank())),
+      replay_path_(options.replay_path),
+      idle_deadline_(options.deadline),
+      holds_store_(world.rank() == 0),
+      store_holder_(name_of(world, 0)),
+      store_(world.store().connect_again()) {
+  for (const int rank : group_.ranks) names_.push_back(name_of(world, rank));
+}
+
+std::string Monitor::State::key(const std::string& topic, int rank) const {
+  return fmt::format("monitor/{}/{}/{}", group_.name, topic, rank);
+}
+
+std::string Monitor::State::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Monitor::State::begin_step(const WatchedStep& step) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw GroupError(fmt::format("the ranks cannot work together any more: {}", failure_));
+  }
+  step_ = step;
+  ++num_steps_;
+}
+
+void Monitor::State::end_step() {
+  const std::lock_guard lock(mutex_);
+  step_.reset();
+}
+
+void Monitor::State::fail(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = text;
+  if (step_) step_->transport->stop();
+  changed_.notify_all();
+}
+
+std::optional<WatchedStep> Monitor::State::step() const {
+  const std::lock_guard lock(mutex_);
+  return step_;
+}
+
+void Monitor::State::queue(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  work_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+bool Monitor::State::run_on_store(std::function<void()> work, milliseconds patience) {
+  const auto is_done = std::make_shared<bool>(false);
+  queue([this, is_done, work = std::move(work)] {
+    work();
+    const std::lock_guard lock(mutex_);
+    *is_done = true;
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  const bool had_failed = !failure_.empty();
+  changed_.wait_for(lock, patience, [&] {
+    return *is_done || is_store_thread_home_ || (!had_failed && !failure_.empty());
+  });
+  return *is_done;
+}
+
+std::string Monitor::State::wait_for_failure(milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience, [&] { return !failure_.empty(); });
+  return failure_;
+}
+
+bool Monitor::State::end(milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  is_ending_ = true;
+  changed_.notify_all();
+  return changed_.wait_for(lock, patience, [&] { return is_store_thread_home_; });
+}
+
+RankPosition Monitor::State::position() const {
+  const std::lock_guard lock(mutex_);
+  RankPosition position{.is_known = true, .has_left = has_left_, .num_steps = num_steps_};
+  if (step_) {
+    position.is_in_step = true;
+    position.is_waiting = step_->progress->is_waiting(rank_);
+    position.finished = step_->progress->finished(rank_);
+  }
+  return position;
+}
+
+// ---- the store thread ----
+
+void Monitor::State::serve_store() {
+  try {
+    for (;;) {
+      tick();
+      run_queued();
+      std::unique_lock lock(mutex_);
+      if (is_ending_ && work_.empty()) break;
+      changed_.wait_for(lock, kTick, [&] { return is_ending_ || !work_.empty(); });
+    }
+  } catch (const std::exception& error) {
+    fail(fmt::format("{} is gone, and with it what the ranks share: {}", store_holder_,
+                     error.what()));
+  }
+  const std::lock_guard lock(mutex_);
+  is_store_thread_home_ = true;
+  changed_.notify_all();
+}
+
+void Monitor::State::run_queued() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (work_.empty()) return;
+      work = std::move(work_.front());
+      work_.pop_front();
+    }
+    take_failure();  // what is there already counts first
+    work();
+  }
+}
+
+void Monitor::State::tick() {
+  if (!failure().empty()) return;
+  if (take_failure()) return;
+  tell_position();
+  answer_stall();
+  judge_wait();
+}
+
+bool Monitor::State::take_failure() {
+  const std::optional<std::string> record = store_->find("monitor/failure");
+  {
+    const std::lock_guard lock(mutex_);
+    is_answered_ = true;
+  }
+  if (!record) return false;
+  if (!failure().empty()) return true;
+  const auto json = nlohmann::json::parse(*record, nullptr, false);
+  const std::string text = json.is_object() ? json.value("text", "") : *record;
+  std::vector<RankPosition> positions;
+  if (json.is_object() && json.value("group", "") == group_.name) {
+    for (const auto& entry : json.value("positions", std::vector<std::string>())) {
+      positions.push_back(parse_position(entry));
+    }
+  }
+  if (!positions.empty()) write_replay_file(positions, text);
+  tell("seen", "");
+  fail(text);
+  return true;
+}
+
+void Monitor::State::tell_position() {
+  const RankPosition now = position();
+  if (now == told_) return;
+  tell("position", to_text(now));
+  told_ = now;
+}
+
+std::optional<RankPosition> Monitor::State::position_of(int rank) {
+  const std::optional<std::string> text = store_->find(key("position", rank));
+  if (!text) return std::nullopt;
+  return parse_position(*text);
+}
+
+// The others want to know where this rank is.
+void Monitor::State::answer_stall() {
+  constexpr auto kPatience = milliseconds(2000);  // with whoever has found the stall
+  const std::optional<std::string> found =
+      store_->find(fmt::format("monitor/{}/stall", group_.name));
+  if (!found) return;
+  if (!stall_seen_) {
+    stall_seen_ = Clock::now();
+    tell("answer", to_text(position()));
+  } else if (Clock::now() - *stall_seen_ > kPatience) {
+    compose_stall(*found);
+  }
+}
+
+void Monitor::State::judge_wait() {
+  const RankPosition self = position();
+  judge_.look(self, Clock::now());
+  if (!self.is_waiting || stall_seen_) return;
+  const std::optional<WatchedStep> step = this->step();
+  if (!step) return;
+  for (const Wait& wait : waits_of(*step->program, {rank_, self.finished})) {
+    const std::optional<RankPosition> peer = position_of(wait.rank);
+    if (peer && peer->has_left) {
+      publish_failure(fmt::format("{} has left, while {} waits for it {}",
+                                  names_[static_cast<std::size_t>(wait.rank)], name(), wait.text));
+      return;
+    }
+    judge_.look_at_peer(wait.rank, peer.value_or(RankPosition()), Clock::now());
+  }
+  if (judge_.stalled_for(Clock::now()) < step->deadline) return;
+  const std::string found =
+      fmt::format("no progress for {:.3g} s, says {}", seconds(step->deadline), name());
+  const std::string stall_key = fmt::format("monitor/{}/stall", group_.name);
+  if (store_->add(stall_key + "s", 1) > 1) return;  // somebody else has said so
+  store_->set(stall_key, found);
+  answer_stall();
+  compose_stall(found);
+}
+
+void Monitor::State::compose_stall(const std::string& found) {
+  const Clock::time_point end = Clock::now() + kAnswerTime;
+  std::vector<std::string> answers;
+  while (!have_all("answer", answers) && Clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  std::vector<RankPosition> positions;
+  for (const std::string& answer : answers) positions.push_back(parse_position(answer));
+  const std::optional<WatchedStep> step = this->step();
+  if (!step) return;
+  publish_failure(fmt::format("{}: {}{}", found, blame(*step->program, positions, names_),
+                              describe_positions(*step->program, positions, names_)),
+                  positions);
+}
+
+void Monitor::State::tell(const std::string& topic, const std::string& value) {
+  store_->set(key(topic, rank_), value);
+}
+
+bool Monitor::State::have_all(const std::string& topic, std::vector<std::string>& values) {
+  values.resize(names_.size());
+  bool is_complete = true;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    std::string& value = values[static_cast<std::size_t>(rank)];
+    if (value.empty()) value = store_->find(key(topic, rank)).value_or("");
+    is_complete = is_complete && !value.empty();
+  }
+  return is_complete;
+}
+
+void Monitor::State::publish_failure(const std::string& reason,
+                                     const std::vector<RankPosition>& positions) {
+  if (take_failure()) return;
+  if (store_->add("monitor/failures", 1) > 1) {
+    const Clock::time_point end = Clock::now() + kFirstReportTime;
+    while (!take_failure() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+    if (!failure().empty()) return;
+  }
+  nlohmann::json record = {{"text", reason}, {"group", group_.name}};
+  for (const RankPosition& position : positions) {
+    record["positions"].push_back(position.is_known ? to_text(position) : "");
+  }
+  store_->set("monitor/failure",
+              record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  take_failure();
+  // Ranks that have not read it yet could not do so once this process, which holds it, is gone.
+  if (holds_store_) linger("seen", kFirstReportTime);
+}
+
+void Monitor::State::linger(const std::string& topic, milliseconds patience) {
+  const Clock::time_point end = Clock::now() + patience;
+  const auto is_there = [&](int rank) { return store_->find(key(topic, rank)).has_value(); };
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    while (!is_there(rank) && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
+void Monitor::State::note_closed(int world_rank) {
+  if (!failure().empty()) return;
+  const int rank = group_.rank_of(world_rank);
+  const std::optional<RankPosition> last = position_of(rank);
+  if (last && last->has_left) return;
+  std::string text = fmt::format("{} has died: killed by a signal, or ended without a word",
+                                 names_[static_cast<std::size_t>(rank)]);
+  if (last) {
+    text += last->is_in_step
+                ? fmt::format("; it was last seen in its step {}, after {} actions",
+                              last->num_steps, last->finished)
+                : fmt::format("; it was last seen outside of a step, after {}", last->num_steps);
+  }
+  publish_failure(text);
+}
+
+void Monitor::State::say_goodbye() {
+  if (!failure().empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    has_left_ = true;
+  }
+  tell_position();
+  store_->find(key("position", rank_));  // has come back, so the store has it
+  if (!holds_store_) return;
+  const Clock::time_point end = Clock::now() + idle_deadline_;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    while (Clock::now() < end && !take_failure()) {
+      run_queued();  // one of them may die instead
+      const std::optional<RankPosition> position = position_of(rank);
+      if (position && position->has_left) break;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+}
+
+void Monitor::State::write_replay_file(const std::vector<RankPosition>& positions,
+                                       const std::string& reason) {
+  if (replay_path_.empty()) return;
+  for (int rank = 0; rank < rank_; ++rank) {
+    if (positions[static_cast<std::size_t>(rank)].is_known) return;  // it will do so
+  }
+  const std::optional<WatchedStep> step = this->step();
+  if (!step) return;
+  const std::string new_path = replay_path_ + ".new";
+  std::ofstream file(new_path);
+  file << write_replay(*step->program, positions, reason);
+  file.close();
+  // Whole or not at all; that the ranks have stalled is what matters, and is said in any case.
+  if (file) std::rename(new_path.c_str(), replay_path_.c_str());
+}
+
+// ---- the watchdog ----
+
+void Monitor::State::guard_store() {
+  // Counted by its own ticks, so that a process that was stopped does not blame the others.
+  auto silence = std::chrono::nanoseconds::zero();
+  std::unique_lock lock(mutex_);
+  while (!is_ending_ && failure_.empty()) {
+    changed_.wait_for(lock, kTick, [&] { return is_ending_ || !failure_.empty(); });
+    if (is_store_thread_home_) return;
+    silence =
+        std::exchange(is_answered_, false) ? std::chrono::nanoseconds::zero() : silence + kTick;
+    const std::chrono::nanoseconds patience = step_ ? step_->deadline : idle_deadline_;
+    if (silence < patience) continue;
+    lock.unlock();
+    fail(
+        fmt::format("{}, which holds what the ranks share, has not answered for {:.3g} s: stopped, "
+                    "or cut off",
+                    store_holder_, seconds(patience)));
+    return;
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/run/processes/internal/monitor.h"
+#include "penstock/run/processes/internal/rank_position.h"
+#include "penstock/run/processes/internal/wait_judge.h"
+#include "penstock/run/world/store.h"
+
+namespace penstock {
+
+// What the threads of a monitor share.
+class Monitor::State {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  State(World& world, const MonitorOptions& options);
+
+  const std::vector<std::string>& names() const { return names_; }
+  const std::string& name() const { return names_[static_cast<std::size_t>(rank_)]; }
+
+  // The bodies of the two threads; they return after end().
+  void serve_store();
+  void guard_store();
+
+  void begin_step(const WatchedStep& step);
+  void end_step();
+  std::string failure() const;
+
+  // From now on `text` is the failure of this rank, if it is the first; stops the step.
+  void fail(const std::string& text);
+
+  // Has the store thread run `work`, and waits until it has, a failure comes, or the time is up.
+  // True if it has run.
+  bool run_on_store(std::function<void()> work, std::chrono::milliseconds patience);
+
+  // The same, without waiting.
+  void queue(std::function<void()> work);
+
+  // Waits until there is a failure or the time is up; the failure, or an empty text.
+  std::string wait_for_failure(std::chrono::milliseconds patience);
+
+  // Both threads are to come home. True if the store thread does so in time.
+  bool end(std::chrono::milliseconds patience);
+
+  // The rest is for the store thread alone.
+  void publish_failure(const std::string& reason, const std::vector<RankPosition>& positions = {});
+  void note_closed(int world_rank);
+  void say_goodbye();
+  void tell(const std::string& topic, const std::string& value);
+  // What each rank of the group has told under `topic`, empty where nothing; true if all have.
+  bool have_all(const std::string& topic, std::vector<std::string>& values);
+
+ private:
+  std::string key(const std::string& topic, int rank) const;
+  void tick();
+  void run_queued();
+  bool take_failure();
+  void tell_position();
+  void answer_stall();
+  void judge_wait();
+  void compose_stall(const std::string& found);
+  void write_replay_file(const std::vector<RankPosition>& positions, const std::string& reason);
+  RankPosition position() const;
+  std::optional<RankPosition> position_of(int rank);
+  std::optional<WatchedStep> step() const;
+  void linger(const std::string& topic, std::chrono::milliseconds patience);
+
+  const Group group_;
+  const int rank_;  // in the group
+  const std::string replay_path_;
+  const std::chrono::nanoseconds idle_deadline_;
+  const bool holds_store_;
+  std::vector<std::string> names_;  // by rank of the group
+  std::string store_holder_;
+  std::unique_ptr<Store> store_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::string failure_;
+  std::optional<WatchedStep> step_;
+  int num_steps_ = 0;
+  bool has_left_ = false;
+  std::deque<std::function<void()>> work_;
+  bool is_ending_ = false;
+  bool is_store_thread_home_ = false;
+  bool is_answered_ = false;  // by the store, since the watchdog looked
+
+  // Of the store thread.
+  RankPosition told_;
+  WaitJudge judge_;
+  std::optional<Clock::time_point> stall_seen_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,190 @@
+#include "penstock/run/processes/internal/rank_position.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "penstock/plan/schedule/json.h"
+#include "penstock/plan/schedule/placement.h"
+
+namespace penstock {
+namespace {
+
+// The step at which `rank` sends the values of `stage`, or -1.
+int find_send(const Schedule& program, int rank, ActionKind kind, int stage, int microbatch) {
+  const std::vector<Action>& actions = program.actions_of(rank);
+  for (std::size_t step = 0; step < actions.size(); ++step) {
+    const Action& action = actions[step];
+    if (action.kind == kind && action.stage == stage && action.microbatch == microbatch) {
+      return static_cast<int>(step);
+    }
+  }
+  return -1;
+}
+
+std::string action_text(const Schedule& program, int rank, int step) {
+  const std::vector<Action>& actions = program.actions_of(rank);
+  if (step >= static_cast<int>(actions.size())) return "the end of its list";
+  return fmt::format("step {} ({})", step, to_string(actions[static_cast<std::size_t>(step)]));
+}
+
+const RankPosition& of(const std::vector<RankPosition>& positions, int rank) {
+  return positions[static_cast<std::size_t>(rank)];
+}
+
+// What the rank that is waited for has done about it.
+std::string describe_part(const RankPosition& peer, const Wait& wait, int num_steps) {
+  if (!peer.is_known) return "which does not answer";
+  if (wait.send_step < 0) return {};
+  const bool has_sent =
+      peer.num_steps > num_steps || (peer.num_steps == num_steps && peer.finished > wait.send_step);
+  return has_sent ? "which has sent them" : "which has not sent them";
+}
+
+std::string describe_waits(const Schedule& program, const std::vector<RankPosition>& positions,
+                           const std::vector<std::string>& names, int rank) {
+  const RankPosition& position = of(positions, rank);
+  std::string text = fmt::format("waits at {}", action_text(program, rank, position.finished));
+  for (const Wait& wait : waits_of(program, {rank, position.finished})) {
+    const std::string part = describe_part(of(positions, wait.rank), wait, position.num_steps);
+    text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
+                        part.empty() ? "" : ", ", part);
+  }
+  return text;
+}
+
+std::string describe_position(const Schedule& program, const std::vector<RankPosition>& positions,
+                              const std::vector<std::string>& names, int rank) {
+  const RankPosition& position = of(positions, rank);
+  if (!position.is_known) return "does not answer: stopped, or cut off";
+  if (position.has_left) return "has left";
+  if (!position.is_in_step)
+    return fmt::format("is outside of a step, after {}", position.num_steps);
+  if (position.is_waiting) return describe_waits(program, positions, names, rank);
+  return fmt::format("works on {}", action_text(program, rank, position.finished));
+}
+
+}  // namespace
+
+std::string to_text(const RankPosition& position) {
+  return fmt::format("{} {} {} {} {}", position.has_left ? 1 : 0, position.is_in_step ? 1 : 0,
+                     position.is_waiting ? 1 : 0, position.finished, position.num_steps);
+}
+
+RankPosition parse_position(const std::string& text) {
+  int has_left = 0;
+  int is_in_step = 0;
+  int is_waiting = 0;
+  RankPosition position;
+  // NOLINTNEXTLINE(cert-err34-c): the result says whether all numbers were there
+  const int count = std::sscanf(text.c_str(), "%d %d %d %d %d", &has_left, &is_in_step, &is_waiting,
+                                &position.finished, &position.num_steps);
+  if (count != 5 || position.finished < 0) return {};
+  position.is_known = true;
+  position.has_left = has_left != 0;
+  position.is_in_step = is_in_step != 0;
+  position.is_waiting = is_waiting != 0;
+  return position;
+}
+
+std::vector<Wait> waits_of(const Schedule& program, Position position) {
+  std::vector<Wait> waits;
+  const auto step = static_cast<std::size_t>(position.step);
+  if (step >= program.actions_of(position.rank).size()) return waits;
+  const int num_stages = extent_of(program).num_stages;
+  const Placement placement = placement_of(program, num_stages);
+  for_each_part(action_at(program, position), [&](const Action& action) {
+    const bool is_forward =
+        action.kind == ActionKind::Forward || action.kind == ActionKind::SendForward;
+    const bool is_send =
+        action.kind == ActionKind::SendForward || action.kind == ActionKind::SendBackward;
+    if (!is_forward && !is_send && !makes_input_gradient(action.kind)) return;
+    // Activations come from the stage before and go to the one after; gradients the other way.
+    const int other = is_forward != is_send ? action.stage - 1 : action.stage + 1;
+    if (other < 0 || other >= num_stages || placement.rank_of(other) == position.rank) return;
+    const char* const what = is_forward ? "activations" : "gradients";
+    const int rank = placement.rank_of(other);
+    if (is_send) {
+      waits.push_back(
+          {.rank = rank,
+           .text = fmt::format("to take the {} of microbatch {}", what, action.microbatch)});
+      return;
+    }
+    const ActionKind send = is_forward ? ActionKind::SendForward : ActionKind::SendBackward;
+    waits.push_back(
+        {.rank = rank,
+         .send_step = find_send(program, rank, send, other, action.microbatch),
+         .text = fmt::format("to send the {} of microbatch {}", what, action.microbatch)});
+  });
+  return waits;
+}
+
+std::string describe_positions(const Schedule& program, const std::vector<RankPosition>& positions,
+                               const std::vector<std::string>& names) {
+  std::string text;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    text += fmt::format("\n  {} {}", names[static_cast<std::size_t>(rank)],
+                        describe_position(program, positions, names, rank));
+  }
+  return text;
+}
+
+std::string blame(const Schedule& program, const std::vector<RankPosition>& positions,
+                  const std::vector<std::string>& names) {
+  std::vector<std::string> silent;
+  std::vector<std::string> busy;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    const std::string& name = names[static_cast<std::size_t>(rank)];
+    if (!of(positions, rank).is_known) {
+      silent.push_back(name);
+    } else if (!of(positions, rank).is_waiting) {
+      busy.push_back(
+          fmt::format("{} {}", name, describe_position(program, positions, names, rank)));
+    }
+  }
+  if (!silent.empty()) {
+    return fmt::format("{} {} not answer", fmt::join(silent, ", "),
+                       silent.size() == 1 ? "does" : "do");
+  }
+  if (!busy.empty()) return fmt::format("{}", fmt::join(busy, "; "));
+  return "every rank waits for another one, or a message was lost";
+}
+
+std::string write_replay(const Schedule& program, const std::vector<RankPosition>& positions,
+                         const std::string& reason) {
+  nlohmann::ordered_json json;
+  json["format"] = "penstock-replay";
+  json["version"] = 1;
+  json["reason"] = reason;
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    const RankPosition& position = of(positions, rank);
+    nlohmann::ordered_json entry;
+    entry["rank"] = rank;
+    entry["state"] = !position.is_known     ? "silent"
+                     : position.has_left    ? "left"
+                     : !position.is_in_step ? "outside"
+                     : position.is_waiting  ? "waiting"
+                                            : "working";
+    if (position.is_known) {
+      entry["steps"] = position.num_steps;
+      entry["finished"] = position.finished;
+      const std::vector<Action>& actions = program.actions_of(rank);
+      if (position.is_in_step && position.finished < static_cast<int>(actions.size())) {
+        entry["action"] = to_string(actions[static_cast<std::size_t>(position.finished)]);
+      }
+    }
+    if (position.is_waiting) {
+      for (const Wait& wait : waits_of(program, {rank, position.finished})) {
+        entry["waits_for"].push_back({{"rank", wait.rank}, {"why", wait.text}});
+      }
+    }
+    json["ranks"].push_back(std::move(entry));
+  }
+  json["program"] = nlohmann::ordered_json::parse(write_json(program));
+  return json.dump(1) + "\n";
+}
+
+}  // namespace penstock

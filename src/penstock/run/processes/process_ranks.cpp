@@ -1,0 +1,143 @@
+#include "penstock/run/processes/process_ranks.h"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/run/executor/step_error.h"
+#include "penstock/run/libtorch/cause.h"
+#include "penstock/run/processes/group_error.h"
+#include "penstock/run/processes/internal/agreement.h"
+#include "penstock/run/processes/internal/monitor.h"
+
+namespace penstock {
+namespace {
+
+// Waits are judged by the monitor, which knows how far the others are. The transport's own deadline
+// only ends those that the monitor does not see, such as between the actions and the end of a step.
+constexpr int kLastResort = 100;  // deadlines
+
+class ProcessFabric final : public Fabric {
+ public:
+  ProcessFabric(std::shared_ptr<Monitor> monitor, std::unique_ptr<Transport> transport, int rank,
+                int num_ranks, std::chrono::nanoseconds deadline)
+      : monitor_(std::move(monitor)),
+        transport_(std::move(transport)),
+        rank_(rank),
+        progress_(num_ranks),
+        deadline_(deadline) {}
+
+  Transport& endpoint(int /*rank*/) override { return *transport_; }
+  ProgressBoard& progress() override { return progress_; }
+
+  void begin_step(const Schedule& program) override {
+    progress_.set_finished(rank_, 0);
+    monitor_->begin_step({.program = &program,
+                          .progress = &progress_,
+                          .transport = transport_.get(),
+                          .deadline = deadline_});
+  }
+  void end_step() override { monitor_->end_step(); }
+
+  std::exception_ptr fail_step(std::exception_ptr failure) override {
+    std::exception_ptr result = explain(failure);
+    monitor_->end_step();
+    return result;
+  }
+
+ private:
+  std::exception_ptr explain(const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const StoppedError&) {
+      return std::make_exception_ptr(GroupError(monitor_->explain("this rank was stopped")));
+    } catch (const TransportError& error) {
+      return std::make_exception_ptr(GroupError(monitor_->explain(error.what())));
+    } catch (const StepError& error) {
+      if (error.origin() == StepError::Origin::Transport) {
+        return std::make_exception_ptr(GroupError(monitor_->explain(error.what())));
+      }
+      return tell(failure, error);
+    } catch (const std::exception& error) {
+      return tell(failure, error);
+    } catch (...) {
+      monitor_->report(fmt::format("{} has failed", name()));
+      return failure;
+    }
+  }
+
+  // This rank has failed by itself: the others quote it.
+  std::exception_ptr tell(const std::exception_ptr& failure, const std::exception& error) {
+    monitor_->report(fmt::format("{} has failed: {}", name(), error.what()));
+    return failure;
+  }
+
+  const std::string& name() const { return monitor_->names()[static_cast<std::size_t>(rank_)]; }
+
+  std::shared_ptr<Monitor> monitor_;
+  std::unique_ptr<Transport> transport_;
+  int rank_;  // in the group
+  ProgressBoard progress_;
+  std::chrono::nanoseconds deadline_;
+};
+
+ProcessRankOptions complete(ProcessRankOptions options, const World& world) {
+  if (options.group.ranks.empty()) options.group = world.everyone();
+  if (options.group.rank_of(world.rank()) == Group::kNotAMember) {
+    throw ArgumentError(
+        fmt::format("rank {} is not in the group {}; only the processes of a group "
+                    "can be ranks of its pipeline",
+                    world.rank(), options.group.name));
+  }
+  return options;
+}
+
+}  // namespace
+
+ProcessRanks::ProcessRanks(World& world, ProcessRankOptions options)
+    : world_(world), options_(complete(std::move(options), world)) {
+  try {
+    monitor_ = std::make_shared<Monitor>(world_, MonitorOptions{.group = options_.group,
+                                                                .replay_path = options_.replay_path,
+                                                                .deadline = options_.deadline});
+  } catch (const std::exception& error) {
+    throw GroupError(fmt::format("rank {} could not connect to the others, to watch them: {}",
+                                 world.rank(), cause_of(error)));
+  }
+}
+
+ProcessRanks::~ProcessRanks() = default;
+
+std::vector<int> ProcessRanks::local_ranks() const {
+  return {options_.group.rank_of(world_.rank())};
+}
+
+std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
+                                              const FabricOptions& options) {
+  const Agreement own = make_agreement(program, options.extent, options_.model);
+  const std::vector<std::string> told = monitor_->exchange(
+      fmt::format("agreement/{}", num_connections_++), to_text(own), world_.timeout());
+  const Agreement first = parse_agreement(told.front());
+  for (std::size_t rank = 1; rank < told.size(); ++rank) {
+    const std::string problem = difference(first, parse_agreement(told[rank]));
+    if (problem.empty()) continue;
+    throw GroupError(
+        monitor_->report(fmt::format("{} {}, which is what {} has; start all ranks alike",
+                                     monitor_->names()[rank], problem, monitor_->names().front())));
+  }
+  try {
+    auto transport = open_transport(world_, options_.group,
+                                    {.kind = options_.transport,
+                                     .extent = options.extent,
+                                     .fingerprint = fingerprint_of(own),
+                                     .deadline = kLastResort * options.deadline});
+    return std::make_unique<ProcessFabric>(monitor_, std::move(transport), local_ranks().front(),
+                                           num_ranks(), options.deadline);
+  } catch (const Error& error) {
+    throw GroupError(monitor_->explain(error.what()));
+  }
+}
+
+}  // namespace penstock

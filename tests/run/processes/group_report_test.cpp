@@ -1,0 +1,103 @@
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "penstock/plan/generators/registry.h"
+#include "penstock/plan/passes/lower.h"
+#include "penstock/run/processes/internal/rank_position.h"
+#include "penstock/run/processes/internal/wait_judge.h"
+
+namespace penstock {
+namespace {
+
+using std::chrono::seconds;
+
+const std::vector<std::string> kNames = {"rank 0", "rank 1", "rank 2"};
+
+Schedule program() {
+  return lower(make_schedule("1F1B", {.num_ranks = 3, .num_microbatches = 2}), {.sharding = false});
+}
+
+// The position of `rank` in front of `action`.
+RankPosition at(int rank, const std::string& action, bool is_waiting) {
+  const Schedule schedule = program();
+  RankPosition position{
+      .is_known = true, .is_in_step = true, .is_waiting = is_waiting, .num_steps = 1};
+  for (const Action& other : schedule.actions_of(rank)) {
+    if (to_string(other) == action) return position;
+    ++position.finished;
+  }
+  ADD_FAILURE() << "rank " << rank << " has no " << action;
+  return position;
+}
+
+TEST(GroupReport, SaysWhoWaitsForWhom) {
+  const std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F1", false), {}};
+  EXPECT_EQ(describe_positions(program(), positions, kNames),
+            "\n  rank 0 waits at step " + std::to_string(positions[0].finished) +
+                " (0B0) for rank 1 to send the gradients of microbatch 0, which has not sent them"
+                "\n  rank 1 works on step " +
+                std::to_string(positions[1].finished) +
+                " (1F1)"
+                "\n  rank 2 does not answer: stopped, or cut off");
+}
+
+TEST(GroupReport, BlamesSilentRanksFirstThenBusyOnes) {
+  std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F1", false), {}};
+  EXPECT_EQ(blame(program(), positions, kNames), "rank 2 does not answer");
+  positions[2] = at(2, "2F0", true);
+  EXPECT_EQ(blame(program(), positions, kNames),
+            "rank 1 works on step " + std::to_string(positions[1].finished) + " (1F1)");
+  positions[1] = at(1, "1F0", true);
+  EXPECT_EQ(blame(program(), positions, kNames),
+            "every rank waits for another one, or a message was lost");
+}
+
+TEST(GroupReport, TellsAMessageThatWasSentFromOneThatWasNot) {
+  const std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F0", true),
+                                               at(2, "2F0", true)};
+  const std::string text = describe_positions(program(), positions, kNames);
+  EXPECT_THAT(text, testing::HasSubstr("(1F0) for rank 0 to send the activations of microbatch 0, "
+                                       "which has sent them"));
+  EXPECT_THAT(text, testing::HasSubstr("(2F0) for rank 1 to send the activations of microbatch 0, "
+                                       "which has not sent them"));
+}
+
+TEST(GroupReport, KnowsThatASendWaitsForItsReceiver) {
+  const std::vector<RankPosition> positions = {at(0, "0SEND_F0", true), {}, {}};
+  EXPECT_THAT(describe_positions(program(), positions, kNames),
+              testing::HasSubstr("(0SEND_F0) for rank 1 to take the activations of microbatch 0, "
+                                 "which does not answer"));
+}
+
+TEST(RankPosition, ComesBackFromItsText) {
+  for (const RankPosition& position :
+       {at(1, "1F1", true), RankPosition{.is_known = true, .has_left = true, .num_steps = 7}}) {
+    EXPECT_EQ(parse_position(to_text(position)), position);
+  }
+  for (const char* text : {"", "1", "a b c d e", "0 1 0 -3 1"}) {
+    EXPECT_FALSE(parse_position(text).is_known) << text;
+  }
+}
+
+TEST(WaitJudge, CountsFromTheLastMoveOfAnybodyConcerned) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  const RankPosition waiting = at(0, "0B0", true);
+  judge.look(waiting, start);
+  judge.look_at_peer(1, at(1, "1F0", false), start + seconds(1));
+  EXPECT_EQ(judge.stalled_for(start + seconds(5)), seconds(5));
+  judge.look_at_peer(1, at(1, "1F1", false), start + seconds(6));  // it has moved
+  judge.look(waiting, start + seconds(9));
+  EXPECT_EQ(judge.stalled_for(start + seconds(9)), seconds(3));
+  judge.look(at(0, "0B1", true), start + seconds(10));
+  EXPECT_EQ(judge.stalled_for(start + seconds(11)), seconds(1));
+  judge.look(at(0, "0B1", false), start + seconds(12));
+  EXPECT_EQ(judge.stalled_for(start + seconds(20)), seconds(0));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,246 @@
+#include "penstock/run/processes/process_ranks.h"
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include "penstock/plan/generators/registry.h"
+#include "penstock/run/pipeline/schedules.h"
+#include "penstock/run/processes/group_error.h"
+#include "penstock/run/stage/make_stage_module.h"
+#include "tests/run/processes/forked_ranks.h"
+#include "tests/run/processes/training.h"
+
+namespace penstock {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAreArray;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::StartsWith;
+
+// Trains all models with all schedules, in one group of processes or in threads.
+std::string train_everything(int num_ranks, const std::shared_ptr<RankGroup>& group) {
+  std::string lines;
+  for (const TrainingCase& shape : training_cases(num_ranks)) {
+    for (const TestModel& model : test_models()) lines += train(model, shape, {.group = group});
+  }
+  return lines;
+}
+
+struct Way {
+  int num_ranks;
+  TransportKind transport;
+};
+
+class OverProcesses : public testing::TestWithParam<Way> {};
+
+TEST_P(OverProcesses, EveryScheduleTrainsLikeThreads) {
+  const auto [num_ranks, transport] = GetParam();
+  const std::vector<RankEnd> ends = run_forked(num_ranks, [&](const WorldOptions& options) {
+    World world(options);
+    const auto group =
+        std::make_shared<ProcessRanks>(world, ProcessRankOptions{.transport = transport});
+    return train_everything(num_ranks, group);
+  });
+  std::string lines;
+  for (const RankEnd& end : ends) {
+    ASSERT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
+    lines += end.text;
+  }
+  const std::string expected = run_apart([&] { return train_everything(num_ranks, nullptr); });
+  EXPECT_GT(sorted_lines(expected).size(), 1000U);
+  EXPECT_EQ(sorted_lines(lines), sorted_lines(expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Processes, OverProcesses,
+    testing::Values(Way{2, TransportKind::Automatic}, Way{3, TransportKind::Automatic},
+                    Way{4, TransportKind::Automatic}, Way{2, TransportKind::Gloo},
+                    Way{3, TransportKind::Gloo}, Way{4, TransportKind::Gloo}),
+    [](const auto& instance) {
+      return (instance.param.transport == TransportKind::Gloo ? "Gloo" : "SharedMemory") +
+             std::to_string(instance.param.num_ranks);
+    });
+
+// Runs a step of 1F1B on three ranks that share `change`, which may spoil what one of them does.
+using Change = std::function<void(int rank, ProcessRankOptions&, ScheduleOptions&, std::string&)>;
+std::vector<RankEnd> run_with(const Change& change) {
+  return run_forked(3, [&](const WorldOptions& options) {
+    const TestModel model = mlp_model();
+    std::string name = "1F1B";
+    ProcessRankOptions ranks;
+    ScheduleOptions schedule{.num_microbatches = 4, .loss = model.loss};
+    change(options.rank, ranks, schedule, name);
+    World world(options);
+    schedule.group = std::make_shared<ProcessRanks>(world, ranks);
+    const StageList stages = make_stages(model.make(3));
+    const auto pipeline =
+        get_schedule_class(name)({stages[static_cast<std::size_t>(options.rank)]}, schedule);
+    pipeline->step({model.make_inputs(8)}, {.target = model.make_targets(8)});
+    return std::string("done");
+  });
+}
+
+void expect_all_to_throw(const std::vector<RankEnd>& ends, const std::string& pattern) {
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    EXPECT_TRUE(ends[rank].has_thrown)
+        << rank << ": " << ends[rank].text << " signal " << ends[rank].signal;
+    EXPECT_THAT(ends[rank].text, MatchesRegex(pattern)) << rank;
+  }
+}
+
+TEST(ProcessRanks, RefusesRanksThatRunSomethingElse) {
+  const std::string begin = "rank 2 \\(pid [0-9]+ at 127.0.0.1\\) ";
+  const std::string end =
+      ", which is what rank 0 \\(pid [0-9]+ at 127.0.0.1\\) has; start all "
+      "ranks alike";
+  expect_all_to_throw(run_with([](int rank, auto&, auto&, auto& name) {
+                        if (rank == 2) name = "GPipe";
+                      }),
+                      begin + "has another schedule: its actions of rank 0 are different" + end);
+  expect_all_to_throw(run_with([](int rank, auto&, auto& schedule, auto&) {
+                        if (rank == 2) schedule.num_microbatches = 5;
+                      }),
+                      begin + "has 5 microbatches instead of 4" + end);
+  expect_all_to_throw(run_with([](int rank, auto& ranks, auto&, auto&) {
+                        ranks.model = rank == 2 ? "gpt-small" : "gpt-large";
+                      }),
+                      begin + "has the model \"gpt-small\" instead of \"gpt-large\"" + end);
+}
+
+TEST(ProcessRanks, QuotesTheRankThatHasFailed) {
+  const std::vector<RankEnd> ends = run_with([](int rank, auto&, auto& schedule, auto&) {
+    if (rank != 1) return;
+    schedule.custom_functions[ActionKind::FullBackward] = [](ActionContext& context) {
+      if (context.action().microbatch == 2) throw std::runtime_error("the cable was cut");
+      context.run();
+    };
+  });
+  const std::string own = "rank 1, step [0-9]+ \\(1B2\\): the cable was cut";
+  EXPECT_THAT(ends[1].text, MatchesRegex(own));
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(ends[static_cast<std::size_t>(rank)].text,
+                MatchesRegex("rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has failed: " + own));
+  }
+}
+
+TEST(ProcessRanks, AreOfNoUseAfterAFailure) {
+  const std::vector<RankEnd> ends = run_forked(2, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    const auto module = make_stage_module([](torch::Tensor x) {
+      if (x.numel() == 2) throw std::runtime_error("two is too many");
+      return x;
+    });
+    Schedule1F1B pipeline({std::make_shared<PipelineStage>(
+                              module, StagePosition{.index = options.rank, .num_stages = 2})},
+                          {.num_microbatches = 1, .group = group});
+    try {
+      pipeline.eval({torch::ones({2})});
+    } catch (const Error&) {
+    }
+    try {
+      pipeline.eval({torch::ones({1})});
+    } catch (const GroupError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  });
+  for (const RankEnd& end : ends) {
+    EXPECT_THAT(end.text, AllOf(StartsWith("the ranks cannot work together any more: rank 0 (pid "),
+                                HasSubstr("two is too many")));
+  }
+}
+
+// Whether a process has ended, but its parent does not know yet.
+bool is_zombie(int process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") Z") != std::string::npos;
+}
+
+// One stage per rank that returns what it gets.
+std::unique_ptr<PipelineSchedule> make_relay(const WorldOptions& options,
+                                             const std::shared_ptr<RankGroup>& group) {
+  return std::make_unique<Schedule1F1B>(
+      StageList{std::make_shared<PipelineStage>(
+          make_stage_module([](torch::Tensor x) { return x; }),
+          StagePosition{.index = options.rank, .num_stages = options.size})},
+      ScheduleOptions{.num_microbatches = 2, .group = group, .deadline = std::chrono::seconds(20)});
+}
+
+TEST(ProcessRanks, NoticeARankThatLeavesEarly) {
+  const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    const auto relay = make_relay(options, group);
+    relay->eval({torch::ones({2})});
+    if (options.rank != 1) relay->eval({torch::ones({2})});
+    return "left";
+  });
+  EXPECT_EQ(ends[1].text, "left");
+  // Rank 0 only sends, and may be done before it can know.
+  EXPECT_THAT(ends[2].text,
+              MatchesRegex("rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has left, while rank 2 \\(pid "
+                           "[0-9]+ at 127.0.0.1\\) waits for it to send the activations of "
+                           "microbatch 0"));
+}
+
+TEST(ProcessRanks, NoticeARankThatFailsOutsideOfAStep) {
+  const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    const auto relay = make_relay(options, group);
+    relay->eval({torch::ones({2})});
+    if (options.rank == 0) throw std::runtime_error("the disk is full");
+    relay->eval({torch::ones({2})});
+    return "left";
+  });
+  EXPECT_EQ(ends[0].text, "the disk is full");
+  for (const std::size_t rank : {1U, 2U}) {
+    EXPECT_THAT(ends[rank].text, MatchesRegex("rank 0 \\(pid [0-9]+ at 127.0.0.1\\) has failed "
+                                              "outside of a step"));
+  }
+}
+
+TEST(ProcessRanks, PartWithoutAlarmInAnyOrder) {
+  for (const Meeting meeting : {Meeting::File, Meeting::Port}) {
+    for (int last = 0; last < 3; ++last) {
+      const std::vector<RankEnd> ends = run_forked(
+          3,
+          [&](const WorldOptions& options) -> std::string {
+            World world(options);
+            const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+            const auto relay = make_relay(options, group);
+            relay->eval({torch::ones({2})});
+            // Rank 0 stays, because it holds the store; the others are gone before the last one.
+            for (const int other : {1, 2}) {
+              if (options.rank != last || other == last) continue;
+              while (getpgid(world.member(other).process_id) >= 0) {
+                if (is_zombie(world.member(other).process_id)) break;
+                std::this_thread::yield();
+              }
+            }
+            return "left";
+          },
+          {.meeting = meeting});
+      for (const RankEnd& end : ends) EXPECT_EQ(end.text, "left");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

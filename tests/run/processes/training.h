@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/executor/observer.h"
+#include "penstock/run/transport/rank_group.h"
+#include "tests/run/support/models.h"
+
+namespace penstock {
+
+// A schedule to train a test model with.
+struct TrainingCase {
+  std::string schedule;
+  int num_ranks = 2;
+  int num_microbatches = 4;
+};
+
+// The default layouts of every schedule that `num_ranks` ranks can train with.
+std::vector<TrainingCase> training_cases(int num_ranks);
+
+struct TrainingOptions {
+  std::shared_ptr<RankGroup> group = nullptr;
+  int num_steps = 2;
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);
+  std::vector<std::shared_ptr<Observer>> observers = {};
+};
+
+// Trains the stages of this process and returns a line per tensor: outputs, losses, gradients and
+// parameters, each with a fingerprint of all its bits. The lines of all processes together are, in
+// some order, those of one process that has all ranks as threads.
+std::string train(const TestModel& model, const TrainingCase& shape,
+                  const TrainingOptions& options);
+
+std::vector<std::string> sorted_lines(const std::string& text);
+
+}  // namespace penstock
