@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -295,6 +296,34 @@ TEST(OpenTransport, ChoosesByItself) {
     transport->send(next, activation(next, 0), message);
     transport->receive(before, activation(world.rank(), 0), message);
     EXPECT_EQ(message.front().toInt(), before);
+  });
+}
+
+// Rank 2 is on a host of its own, as far as names tell. Where that is not allowed, all share one.
+TEST(OpenTransport, TakesEachPairsOwnWay) {
+  if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
+  run_in_processes(3, [](const WorldOptions& world_options) {
+    const std::string name = "elsewhere";
+    const bool is_alone = world_options.rank == 2 && unshare(CLONE_NEWUTS) == 0 &&
+                          sethostname(name.data(), name.size()) == 0;
+    World world(world_options);
+    EXPECT_TRUE(!is_alone || world.num_ranks_on_this_host() == 1);
+    const std::unique_ptr<Transport> transport =
+        open_transport(world, world.everyone(), {.extent = kExtent});
+    for (int step = 0; step < 10; ++step) {
+      transport->begin_step(step);
+      for (int peer = 0; peer < 3; ++peer) {
+        if (peer == world.rank()) continue;
+        Message message = {10 * world.rank() + step};
+        transport->send(peer, activation(peer, world.rank()), message);
+      }
+      for (int peer = 0; peer < 3; ++peer) {
+        if (peer == world.rank()) continue;
+        Message message;
+        transport->receive(peer, activation(world.rank(), peer), message);
+        EXPECT_EQ(message.front().toInt(), 10 * peer + step);
+      }
+    }
   });
 }
 
