@@ -30,10 +30,10 @@ class BlocksImpl final : public nn::Module {
   explicit BlocksImpl(std::int64_t hidden) {
     for (int block = 0; block < kBlocks; ++block) {
       const std::string name = std::to_string(block);
-      norms_.push_back(
+      norms_.emplace_back(
           register_module("norm" + name, nn::LayerNorm(nn::LayerNormOptions({hidden}))));
-      grow_.push_back(register_module("grow" + name, nn::Linear(hidden, 2 * hidden)));
-      shrink_.push_back(register_module("shrink" + name, nn::Linear(2 * hidden, hidden)));
+      grow_.emplace_back(register_module("grow" + name, nn::Linear(hidden, 2 * hidden)));
+      shrink_.emplace_back(register_module("shrink" + name, nn::Linear(2 * hidden, hidden)));
     }
   }
 

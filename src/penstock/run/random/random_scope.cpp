@@ -99,7 +99,7 @@ struct Registrations {
   torch::Library all{torch::Library::IMPL, "_", kKey, __FILE__, __LINE__};
   torch::Library aten{torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__};
 };
-const Registrations registrations;
+const Registrations kRegistrations;
 
 }  // namespace
 

@@ -180,12 +180,9 @@ class SlotMachine final : public GraphProgram {
       is_used[input.slot] = true;
     };
     mark(result_);
-    for (auto instruction = instructions_.rbegin(); instruction != instructions_.rend();
-         ++instruction) {
-      for (auto input = instruction->inputs.rbegin(); input != instruction->inputs.rend();
-           ++input) {
-        mark(*input);
-      }
+    for (std::size_t i = instructions_.size(); i-- > 0;) {
+      std::vector<Instruction::Input>& inputs = instructions_[i].inputs;
+      for (std::size_t input = inputs.size(); input-- > 0;) mark(inputs[input]);
     }
     for (std::uint32_t slot = 0; slot < stage_.graph->inputs().size(); ++slot) {
       if (!is_used[slot]) unused_inputs_.push_back(slot);
