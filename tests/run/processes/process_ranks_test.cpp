@@ -123,12 +123,12 @@ TEST(ProcessRanks, RefusesRanksThatRunSomethingElse) {
 TEST(ProcessRanks, QuotesTheRankThatHasFailed) {
   const std::vector<RankEnd> ends = run_with([](int rank, auto&, auto& schedule, auto&) {
     if (rank != 1) return;
-    schedule.custom_functions[ActionKind::FullBackward] = [](ActionContext& context) {
+    schedule.custom_functions[ActionKind::Forward] = [](ActionContext& context) {
       if (context.action().microbatch == 2) throw std::runtime_error("the cable was cut");
       context.run();
     };
   });
-  const std::string own = "rank 1, step [0-9]+ \\(1B2\\): the cable was cut";
+  const std::string own = "rank 1, step [0-9]+ \\(1F2\\): the cable was cut";
   EXPECT_THAT(ends[1].text, MatchesRegex(own));
   for (const int rank : {0, 2}) {
     EXPECT_THAT(ends[static_cast<std::size_t>(rank)].text,
