@@ -47,8 +47,11 @@ TEST(LinePrefixer, BreaksLinesWithoutEnd) {
 
 TEST(RankEnvironment, LeavesTheUsersOwnTuningAlone) {
   const LaunchOptions options{.num_ranks = 2, .num_nodes = 3, .node_rank = 1};
-  const Attempt attempt{
-      .master_address = "a", .master_port = 77, .token = "secret", .num_restarts = 4};
+  const Attempt attempt{.master_address = "a",
+                        .master_port = 77,
+                        .token = "secret",
+                        .store_file = "",
+                        .num_restarts = 4};
   const Environment found = rank_environment({{"OMP_NUM_THREADS", "8"}}, options, attempt, 1);
   EXPECT_THAT(
       found,
@@ -76,7 +79,7 @@ TEST(Launch, LetsRanksOfOneHostMeetInAFileThatIsGoneAtTheEnd) {
   const ProgramResult result = run_shell(
       "file=$(penstock launch -n 1 -- sh -c 'test -O $(dirname $PENSTOCK_STORE) && stat -c %a "
       "$(dirname $PENSTOCK_STORE); echo $PENSTOCK_STORE' | sed 's/^.0. //')\n"
-      "echo $file; test ! -e $(dirname ${file##* })");
+      "echo $file; set -- $file; test ! -e $(dirname $2)");
   EXPECT_EQ(result.exit_status, 0) << result.output;
   EXPECT_THAT(result.output, MatchesRegex("700 /.*/store-0\n"));
   EXPECT_EQ(run_shell("PENSTOCK_TOKEN=x penstock launch -n 1 --nodes 2 --node-rank 0 --master-addr "
