@@ -70,7 +70,7 @@ struct Trained {
   std::map<std::string, torch::Tensor> state;
 };
 
-std::map<std::string, torch::Tensor> gradients_of(torch::nn::Module& module) {
+std::map<std::string, torch::Tensor> gradients_by_name(torch::nn::Module& module) {
   std::map<std::string, torch::Tensor> gradients;
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& gradient = item.value().grad();
@@ -102,7 +102,7 @@ Trained train_whole(const WholeModel& model) {
       trained.outputs.push_back(output);
       trained.losses.push_back(loss.detach());
     }
-    trained.gradients = gradients_of(*module);
+    trained.gradients = gradients_by_name(*module);
     optimizer.step();
   }
   for (const auto& item : module->named_parameters())
@@ -131,7 +131,7 @@ Trained train_piped(const WholeModel& model, int num_stages, Cut how, const std:
     const StepResult result = pipeline->step(inputs, {.target = targets});
     trained.outputs.push_back(result.output);
     trained.losses.insert(trained.losses.end(), result.losses.begin(), result.losses.end());
-    trained.gradients = gradients_of(*module);
+    trained.gradients = gradients_by_name(*module);
     optimizer.step();
   }
   // The state dict of the stages, joined, is the model's.

@@ -17,7 +17,7 @@ namespace {
 namespace nn = torch::nn;
 namespace functional = torch::nn::functional;
 
-torch::Tensor mean_square(const torch::Tensor& output, const torch::Tensor& target) {
+torch::Tensor squared_error(const torch::Tensor& output, const torch::Tensor& target) {
   return functional::mse_loss(output, target);
 }
 
@@ -55,7 +55,7 @@ TEST_P(MultiUseRules, GiveTheGradientsOfTheUncutModel) {
       const auto rows = [microbatch](const torch::Tensor& batch) {
         return batch.tensor_split(4)[static_cast<std::size_t>(microbatch)];
       };
-      const torch::Tensor loss = mean_square(whole->forward(rows(inputs)), rows(targets));
+      const torch::Tensor loss = squared_error(whole->forward(rows(inputs)), rows(targets));
       loss.backward(torch::full_like(loss, 1.0 / 4));
     }
   }
@@ -65,7 +65,7 @@ TEST_P(MultiUseRules, GiveTheGradientsOfTheUncutModel) {
     const Pipe pipe =
         pipeline(model, {inputs.slice(0, 0, 2)}, {.graph = {.multi_use = GetParam()}});
     ASSERT_EQ(pipe.num_stages(), 3);
-    ScheduleOptions options{.num_microbatches = 4, .loss = mean_square};
+    ScheduleOptions options{.num_microbatches = 4, .loss = squared_error};
     if (std::string(schedule) == "Interleaved1F1B") options.num_ranks = 1;
     const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(), options);
     for (int step = 0; step < 2; ++step) pipeline->step({inputs}, {.target = targets});
@@ -95,7 +95,7 @@ TEST(LossWrapper, ComputesTheLossInsideOfThePipeline) {
   torch::manual_seed(31);
   nn::Sequential model(nn::Linear(4, 4), nn::Tanh(), nn::Linear(4, 1));
   const auto wrapped =
-      std::make_shared<TrivialLossWrapper<nn::SequentialImpl>>(model.ptr(), mean_square);
+      std::make_shared<TrivialLossWrapper<nn::SequentialImpl>>(model.ptr(), squared_error);
   const torch::Tensor inputs = torch::randn({6, 4});
   const torch::Tensor targets = torch::randn({6, 1});
   const TraceSource source{.forward = [&](const std::vector<c10::IValue>& values,
@@ -112,7 +112,7 @@ TEST(LossWrapper, ComputesTheLossInsideOfThePipeline) {
   std::vector<torch::Tensor> losses;
   for (int microbatch = 0; microbatch < 3; ++microbatch) {
     const auto first = 2 * microbatch;
-    const torch::Tensor loss = mean_square(model->forward(inputs.slice(0, first, first + 2)),
+    const torch::Tensor loss = squared_error(model->forward(inputs.slice(0, first, first + 2)),
                                            targets.slice(0, first, first + 2));
     loss.backward(torch::full_like(loss, 1.0 / 3));
     losses.push_back(loss.detach());
@@ -150,12 +150,12 @@ TEST(Dropout, DependsNeitherOnTheCutNorOnTheSchedule) {
     const RandomScope scope({.step_seed = kSeed, .microbatch = microbatch}, RandomStream::PerDraw);
     const auto rows = static_cast<std::size_t>(microbatch);
     const torch::Tensor loss =
-        mean_square(model->forward(inputs.tensor_split(4)[rows]), targets.tensor_split(4)[rows]);
+        squared_error(model->forward(inputs.tensor_split(4)[rows]), targets.tensor_split(4)[rows]);
     loss.backward(torch::full_like(loss, 1.0 / 4));
     losses.push_back(loss.detach());
   }
   const std::vector<torch::Tensor> gradients = gradients_of(model->parameters());
-  ASSERT_FALSE(torch::equal(losses[0], mean_square(model->forward(inputs.tensor_split(4)[0]),
+  ASSERT_FALSE(torch::equal(losses[0], squared_error(model->forward(inputs.tensor_split(4)[0]),
                                                    targets.tensor_split(4)[0])));
 
   for (const int num_stages : {1, 2, 4}) {
@@ -164,7 +164,7 @@ TEST(Dropout, DependsNeitherOnTheCutNorOnTheSchedule) {
     for (const char* schedule : {"GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"}) {
       if (num_stages == 1 && std::string(schedule) == "ZBVZeroBubble") continue;
       SCOPED_TRACE(testing::Message() << schedule << " of " << num_stages << " stages");
-      ScheduleOptions options{.num_microbatches = 4, .loss = mean_square};
+      ScheduleOptions options{.num_microbatches = 4, .loss = squared_error};
       if (std::string(schedule) == "Interleaved1F1B") options.num_ranks = (num_stages + 1) / 2;
       const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(), options);
       for (int repetition = 0; repetition < 5; ++repetition) {

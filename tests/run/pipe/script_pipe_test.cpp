@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kScriptSteps = 3;
 
 // The parameters that a module has, each once.
 std::vector<torch::Tensor> parameters_of(const torch::jit::Module& module) {
@@ -54,13 +54,13 @@ Result train_whole(const Fixture& fixture) {
   const torch::jit::Module module = load_script(fixture.model);
   const auto stage = make_stage_module(module);  // in the plain interpreter
   Result result;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kScriptSteps; ++step) {
     forget_gradients(module);
     const torch::Tensor loss =
         fixture_loss(stage->forward(fixture.inputs, keywords_of(fixture)), fixture.target);
     loss.backward();
     result.losses.push_back(loss.detach());
-    if (step + 1 < kSteps) descend(module);
+    if (step + 1 < kScriptSteps) descend(module);
   }
   keep_state(result, module);
   return result;
@@ -80,13 +80,13 @@ Result train_piped(const Fixture& fixture, int num_stages, const char* schedule)
   const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(),
                                                      {.num_microbatches = 1, .loss = loss});
   Result result;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kScriptSteps; ++step) {
     forget_gradients(module);
     // One microbatch: the fixtures say what the whole batch gives.
     const StepResult found =
         pipeline->step({.inputs = {{fixture.inputs, keywords_of(fixture)}}, .targets = {fixture.target}});
     result.losses.push_back(found.losses.front());
-    if (step + 1 < kSteps) descend(module);
+    if (step + 1 < kScriptSteps) descend(module);
   }
   keep_state(result, module);
   return result;
