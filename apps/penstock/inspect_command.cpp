@@ -120,7 +120,7 @@ void add_inspect_command(CLI::App& program, Answer& answer) {
   command->footer(
       "Examples:\n"
       "  penstock inspect model.pt\n"
-      "  penstock inspect model.pt --example 8x128:int64 --stages 4\n"
+      "  penstock inspect model.pt --example 4x6:int64 --stages 4\n"
       "\n"
       "With the shapes of the inputs, runs the model operator by operator, forward and backward,\n"
       "and adds the times up by module. At the end, where 'penstock split' would cut. An example\n"

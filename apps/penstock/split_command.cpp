@@ -107,8 +107,8 @@ void add_split_command(CLI::App& program, Answer& answer) {
       program.add_subcommand("split", "Cut a TorchScript model into stages, one file each");
   command->footer(
       "Examples:\n"
-      "  penstock split model.pt --stages 4 --example 8x128:int64 --output stages\n"
-      "  penstock split model.pt --at layers.4 --at layers.8 --output stages\n"
+      "  penstock split model.pt --stages 4 --example 4x6:int64 --output stages\n"
+      "  penstock split model.pt --at blocks.1 --after norm --output other_stages\n"
       "\n"
       "Writes stage_0.pt, stage_1.pt, ..., which torch.jit.load and torch::jit::load read, and\n"
       "manifest.json, which says how they fit together (docs/formats/manifest.md). A stage takes\n"

@@ -55,6 +55,7 @@ TEST(Help, OpensWithCommandsThatWork) {
     const TemporaryFolder folder;
     folder.write("layers.json", R"({"format": "penstock-profile", "version": 1, "layers": [
         {"forward_ms": 1}, {"forward_ms": 2}]})");
+    folder.write("model.pt", read_file(PENSTOCK_SOURCE_DIR "/tests/run/pipe/fixtures/tied_gpt.pt"));
     for (const std::string& example : examples) {
       const ProgramResult result = run_shell("cd '" + folder.path("") + "' && " + example);
       EXPECT_EQ(result.exit_status, 0) << example;

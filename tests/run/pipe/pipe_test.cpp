@@ -20,8 +20,9 @@ using testing::HasSubstr;
 // A model in a lambda, with the module that owns its parameters.
 TraceSource source_of(std::function<c10::IValue(const std::vector<c10::IValue>&)> forward,
                       std::shared_ptr<nn::Module> module = nullptr) {
-  return {.forward = [forward = std::move(forward)](const std::vector<c10::IValue>& inputs,
-                                                    const KeywordArguments&) { return forward(inputs); },
+  return {.forward = [forward = std::move(forward)](
+                         const std::vector<c10::IValue>& inputs,
+                         const KeywordArguments&) { return forward(inputs); },
           .module = std::move(module)};
 }
 
@@ -39,7 +40,9 @@ std::vector<std::string> names_of(const NamedTensors& tensors) {
 TEST(PipeSplit, DoesNothingWhenTheModelRuns) {
   pipe_split();
   const ModuleScope scope("layers.0");
-  EXPECT_EQ(call("layers.1", [](int value) { return value + 1; }, 1), 2);
+  EXPECT_EQ(call(
+                "layers.1", [](int value) { return value + 1; }, 1),
+            2);
 }
 
 TEST(Pipe, HasNoEmptyStagesWhateverTheMarkers) {
@@ -84,9 +87,8 @@ TEST(Pipe, MayBeMadeTwiceOfOneModel) {
 TEST(Pipe, IsCutBeforeAndAfterModules) {
   nn::Sequential model = three_layers();
   const torch::Tensor input = torch::randn({2, 4});
-  const Pipe pipe =
-      pipeline(model, {input},
-               {.split_spec = {{"1", SplitPoint::Beginning}, {"2", SplitPoint::End}}});
+  const Pipe pipe = pipeline(
+      model, {input}, {.split_spec = {{"1", SplitPoint::Beginning}, {"2", SplitPoint::End}}});
   ASSERT_EQ(pipe.num_stages(), 3);
   EXPECT_THAT(names_of(pipe.stage_module(1)->named_parameters()),
               ElementsAre("2.weight", "2.bias"));
@@ -106,8 +108,8 @@ TEST(Pipe, IsCutAtEveryCallOfAModule) {
     return call("layer", layer, hidden);
   };
   const torch::Tensor input = torch::randn({2, 4});
-  const Pipe pipe = pipeline(source_of(forward, owner), {input},
-                             {.split_spec = {{"layer", SplitPoint::End}}});
+  const Pipe pipe =
+      pipeline(source_of(forward, owner), {input}, {.split_spec = {{"layer", SplitPoint::End}}});
   ASSERT_EQ(pipe.num_stages(), 2);
   // Under its own name in both stages.
   for (const int stage : {0, 1}) {
@@ -120,11 +122,11 @@ TEST(Pipe, IsCutAtEveryCallOfAModule) {
 
 TEST(Pipe, NamesTheNearestModules) {
   nn::Sequential model = three_layers();
-  EXPECT_EQ(message_of([&] {
-              pipeline(model, {torch::randn({2, 4})},
-                       {.split_spec = {{"7", SplitPoint::Beginning}}});
-            }),
-            R"(the model has no module "7"; the nearest are "0", "1", "2")");
+  EXPECT_EQ(
+      message_of([&] {
+        pipeline(model, {torch::randn({2, 4})}, {.split_spec = {{"7", SplitPoint::Beginning}}});
+      }),
+      R"(the model has no module "7"; the nearest are "0", "1", "2")");
 }
 
 TEST(Pipe, SaysThatAModuleCannotBeSeen) {
@@ -133,8 +135,9 @@ TEST(Pipe, SaysThatAModuleCannotBeSeen) {
   owner->register_module("layer", layer);
   owner->register_module("activation", nn::ReLU());
   const std::string message = message_of([&] {
-    pipeline(source_of([&](const auto& inputs) { return layer(inputs[0].toTensor()).relu(); }, owner),
-             {torch::randn({2, 4})}, {.split_spec = {{"activation", SplitPoint::Beginning}}});
+    pipeline(
+        source_of([&](const auto& inputs) { return layer(inputs[0].toTensor()).relu(); }, owner),
+        {torch::randn({2, 4})}, {.split_spec = {{"activation", SplitPoint::Beginning}}});
   });
   EXPECT_THAT(message, HasSubstr(R"(the module "activation" does nothing that can be seen)"));
   EXPECT_THAT(message, HasSubstr("penstock::call"));
@@ -200,8 +203,9 @@ TEST(Pipe, TakesArgumentsByPositionAndByName) {
   const torch::Tensor one = torch::full({2}, 1.0);
   const torch::Tensor two = torch::full({2}, 2.0);
   const torch::Tensor three = torch::full({2}, 3.0);
-  const Pipe pipe = pipeline(source, {one, one},
-                             {.example_kwargs = {{"scale", one}}, .argument_names = {"left", "right"}});
+  const Pipe pipe =
+      pipeline(source, {one, one},
+               {.example_kwargs = {{"scale", one}}, .argument_names = {"left", "right"}});
   const torch::Tensor expected = torch::full({2}, 1.0 - 2.0 * 3.0);
   EXPECT_TRUE(torch::equal(pipe.forward({one, two}, {{"scale", three}}).toTensor(), expected));
   EXPECT_TRUE(torch::equal(pipe.forward({one, two, three}).toTensor(), expected));
@@ -225,7 +229,9 @@ TEST(Pipe, HoldsForTheValueItWasCapturedFor) {
       source_of([](const auto& inputs) { return inputs[0].toTensor() * inputs[1].toInt(); }),
       {torch::ones({2}), 3});
   EXPECT_TRUE(torch::equal(pipe.forward({torch::ones({2}), 3}).toTensor(), torch::full({2}, 3.0)));
-  EXPECT_EQ(message_of([&] { pipe.forward({torch::ones({2}), 5}); }),
+  EXPECT_EQ(message_of([&] {
+              pipe.forward({torch::ones({2}), 5});
+            }),
             "the model was captured for input1 = 3, but was given 5; capture it again for that");
 }
 
@@ -241,8 +247,8 @@ TEST(Pipe, TakesInputsThatNothingUsesAndNestedOnes) {
   };
   const Pipe pipe = pipeline(source_of(forward), {pair(1, 2), torch::ones({1})});
   EXPECT_EQ(pipe.num_stages(), 2);
-  EXPECT_TRUE(torch::equal(pipe.forward({pair(3, 4), torch::ones({1})}).toTensor(),
-                           torch::full({2}, 7.0)));
+  EXPECT_TRUE(
+      torch::equal(pipe.forward({pair(3, 4), torch::ones({1})}).toTensor(), torch::full({2}, 7.0)));
 }
 
 TEST(Pipe, ReturnsTheTreeThatTheModelReturns) {
@@ -252,7 +258,8 @@ TEST(Pipe, ReturnsTheTreeThatTheModelReturns) {
     c10::Dict<std::string, torch::Tensor> dict;
     dict.insert("late", early * 2);
     dict.insert("early", early);
-    return c10::ivalue::Tuple::create(dict, c10::List<torch::Tensor>({early.neg()}), 7, c10::IValue());
+    return c10::ivalue::Tuple::create(dict, c10::List<torch::Tensor>({early.neg()}), 7,
+                                      c10::IValue());
   };
   const torch::Tensor input = torch::randn({3});
   const Pipe pipe = pipeline(source_of(forward), {input});
@@ -285,7 +292,8 @@ TEST(Pipe, KeepsGradientsOffWhereTheModelSwitchesThemOff) {
     owner->named_buffers()["mean"].zero_();
     call_model().sum().backward();
     std::vector<torch::Tensor> found = {owner->named_buffers()["mean"].clone()};
-    for (const torch::Tensor& parameter : owner->parameters()) found.push_back(parameter.grad().clone());
+    for (const torch::Tensor& parameter : owner->parameters())
+      found.push_back(parameter.grad().clone());
     return found;
   };
   const auto expected = run([&] { return forward({input}).toTensor(); });
@@ -322,8 +330,9 @@ TEST(Pipe, RefusesToChangeSharedMemoryFromAnotherStage) {
     hidden.mul_(2);
     return view + hidden.view({-1});
   };
-  const std::string message =
-      message_of([&] { pipeline(source_of(forward), {torch::randn({2, 2})}); });
+  const std::string message = message_of([&] {
+    pipeline(source_of(forward), {torch::randn({2, 2})});
+  });
   EXPECT_THAT(message, HasSubstr("aten::mul_ changes"));
   EXPECT_THAT(message, HasSubstr("shares memory with the result of aten::view"));
 }
@@ -337,8 +346,9 @@ TEST(Pipe, RefusesAModelThatReadsValues) {
     const ModuleScope scope("decision");
     return hidden.sum().item<double>() > 0 ? hidden : -hidden;
   };
-  const std::string message =
-      message_of([&] { pipeline(source_of(forward, owner), {torch::randn({2, 4})}); });
+  const std::string message = message_of([&] {
+    pipeline(source_of(forward, owner), {torch::randn({2, 4})});
+  });
   EXPECT_THAT(message, HasSubstr("reads the value of a tensor with aten::item in decision"));
   EXPECT_THAT(message, HasSubstr("make_stage_module()"));
   EXPECT_TRUE(forward({torch::randn({2, 4})}).isTensor());  // and the model still runs
@@ -346,12 +356,12 @@ TEST(Pipe, RefusesAModelThatReadsValues) {
 
 TEST(Pipe, RefusesParametersThatNobodyRegistered) {
   const torch::Tensor weight = torch::randn({4}, torch::requires_grad());
-  EXPECT_THAT(
-      message_of([&] {
-        pipeline(source_of([&](const auto& inputs) { return inputs[0].toTensor() * weight; }),
-                 {torch::randn({4})});
-      }),
-      HasSubstr("neither an input nor registered"));
+  EXPECT_THAT(message_of([&] {
+                pipeline(
+                    source_of([&](const auto& inputs) { return inputs[0].toTensor() * weight; }),
+                    {torch::randn({4})});
+              }),
+              HasSubstr("neither an input nor registered"));
 }
 
 TEST(Pipe, PassesOnWhatTheModelThrows) {
@@ -379,7 +389,8 @@ TEST(Pipe, LeavesBuffersAndTheRandomGeneratorAlone) {
   for (std::size_t index = 0; index < after.size(); ++index) {
     EXPECT_TRUE(torch::equal(after[index], before[index])) << index;
   }
-  for (const torch::Tensor& parameter : model->parameters()) EXPECT_FALSE(parameter.grad().defined());
+  for (const torch::Tensor& parameter : model->parameters())
+    EXPECT_FALSE(parameter.grad().defined());
 }
 
 TEST(Pipe, KeepsNamesAndTensorsOfTheModel) {
@@ -421,7 +432,8 @@ TEST(Pipe, PrintsWhatItIsMadeOf) {
   const std::string text = to_string(pipeline(three_layers(), {torch::randn({2, 4})},
                                               {.split_spec = {{"2", SplitPoint::Beginning}}}));
   EXPECT_THAT(text, HasSubstr("pipe of 2 stages\n"));
-  EXPECT_THAT(text, HasSubstr("stage 0\n  in: input0\n  parameters (80 bytes): 0.weight, 0.bias\n"));
+  EXPECT_THAT(text,
+              HasSubstr("stage 0\n  in: input0\n  parameters (80 bytes): 0.weight, 0.bias\n"));
   EXPECT_THAT(text, HasSubstr("aten::relu"));
   EXPECT_THAT(text, HasSubstr("stage 1\n"));
 }
@@ -430,7 +442,8 @@ TEST(PolicyReport, IsATableOfStages) {
   const auto report = std::make_shared<PolicyReport>();
   pipeline(three_layers(), {torch::randn({2, 4})}, {.split_policy = split_by_time(2, report)});
   const std::string text = to_string(*report);
-  EXPECT_THAT(text, HasSubstr("stage   forward ms  backward ms    share          bytes  modules\n"));
+  EXPECT_THAT(text,
+              HasSubstr("stage   forward ms  backward ms    share          bytes  modules\n"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_EQ(report->stages.size(), 2U);
   for (const LayerCost& piece : report->pieces) EXPECT_GT(piece.forward.count(), 0) << piece.name;

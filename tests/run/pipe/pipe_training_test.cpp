@@ -113,7 +113,7 @@ TEST(LossWrapper, ComputesTheLossInsideOfThePipeline) {
   for (int microbatch = 0; microbatch < 3; ++microbatch) {
     const auto first = 2 * microbatch;
     const torch::Tensor loss = squared_error(model->forward(inputs.slice(0, first, first + 2)),
-                                           targets.slice(0, first, first + 2));
+                                             targets.slice(0, first, first + 2));
     loss.backward(torch::full_like(loss, 1.0 / 3));
     losses.push_back(loss.detach());
   }
@@ -156,7 +156,7 @@ TEST(Dropout, DependsNeitherOnTheCutNorOnTheSchedule) {
   }
   const std::vector<torch::Tensor> gradients = gradients_of(model->parameters());
   ASSERT_FALSE(torch::equal(losses[0], squared_error(model->forward(inputs.tensor_split(4)[0]),
-                                                   targets.tensor_split(4)[0])));
+                                                     targets.tensor_split(4)[0])));
 
   for (const int num_stages : {1, 2, 4}) {
     const Pipe pipe =

@@ -77,14 +77,14 @@ Result train_piped(const Fixture& fixture, int num_stages, const char* schedule)
                                const KeywordArguments&) {
     return fixture_loss(output, target.toTensor());
   };
-  const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(),
-                                                     {.num_microbatches = 1, .loss = loss});
+  const auto pipeline =
+      get_schedule_class(schedule)(pipe.build_stages(), {.num_microbatches = 1, .loss = loss});
   Result result;
   for (int step = 0; step < kScriptSteps; ++step) {
     forget_gradients(module);
     // One microbatch: the fixtures say what the whole batch gives.
-    const StepResult found =
-        pipeline->step({.inputs = {{fixture.inputs, keywords_of(fixture)}}, .targets = {fixture.target}});
+    const StepResult found = pipeline->step(
+        {.inputs = {{fixture.inputs, keywords_of(fixture)}}, .targets = {fixture.target}});
     result.losses.push_back(found.losses.front());
     if (step + 1 < kScriptSteps) descend(module);
   }

@@ -357,12 +357,8 @@ WholeModel whole_two_towers() {
 }
 
 std::vector<WholeModel> all_whole_models() {
-  return {whole_mlp(),
-          whole_conv_net(),
-          whole_u_net(),
-          whole_gpt(),
-          whole_encoder_decoder(),
-          whole_two_towers()};
+  return {whole_mlp(), whole_conv_net(),        whole_u_net(),
+          whole_gpt(), whole_encoder_decoder(), whole_two_towers()};
 }
 
 }  // namespace penstock

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fmt/ranges.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "penstock/base/error.h"

@@ -1,7 +1,7 @@
 #include "penstock/run/partition/split_policy.h"
 
 #include <algorithm>
-#include <numeric>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -28,6 +28,20 @@ CutPositions balance_pieces(const std::vector<Piece>& pieces, std::vector<LayerC
   }
   if (report != nullptr) *report = {std::move(costs), std::move(stages)};
   return cuts;
+}
+
+double ratio_of(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// From the first module of one piece to the last of another: "a ... b" and "b ... c" make "a ...
+// c".
+std::string name_of_range(const std::string& first, const std::string& last) {
+  constexpr std::string_view kTo = " ... ";
+  const std::string begin = first.substr(0, first.find(kTo));
+  const std::size_t to = last.rfind(kTo);
+  const std::string end = to == std::string::npos ? last : last.substr(to + kTo.size());
+  return begin == end ? begin : fmt::format("{}{}{}", begin, kTo, end);
 }
 
 std::vector<LayerCost> costs_of(const std::vector<Piece>& pieces) {
@@ -67,23 +81,27 @@ SplitPolicy split_by_time(int num_stages, std::shared_ptr<PolicyReport> report,
 }
 
 std::string to_string(const PolicyReport& report) {
-  const auto total =
-      std::accumulate(report.stages.begin(), report.stages.end(), Duration::zero(),
-                      [](Duration sum, const BalancedStage& stage) { return sum + stage.time(); });
+  Duration total{};
+  std::int64_t total_bytes = 0;
+  for (const BalancedStage& stage : report.stages) {
+    total += stage.time();
+    total_bytes += stage.bytes;
+  }
+  const bool has_times = total > Duration::zero();
+  const auto time_text = [has_times](Duration time) {
+    return has_times ? fmt::format("{:.4g}", to_milliseconds(time)) : "-";
+  };
   std::string text = fmt::format("stage {:>12} {:>12} {:>8} {:>14}  modules\n", "forward ms",
                                  "backward ms", "share", "bytes");
   for (std::size_t index = 0; index < report.stages.size(); ++index) {
     const BalancedStage& stage = report.stages[index];
-    const std::string& first = report.pieces[static_cast<std::size_t>(stage.first_layer)].name;
-    const std::string& last = report.pieces[static_cast<std::size_t>(stage.end_layer - 1)].name;
-    const std::string share =
-        total == Duration::zero()
-            ? "-"
-            : fmt::format("{:.1f} %", 100.0 * static_cast<double>(stage.time().count()) /
-                                          static_cast<double>(total.count()));
-    text += fmt::format("{:>5} {:>12.4g} {:>12.4g} {:>8} {:>14}  {}\n", index,
-                        to_milliseconds(stage.forward), to_milliseconds(stage.backward), share,
-                        stage.bytes, first == last ? first : fmt::format("{} ... {}", first, last));
+    const double share = has_times ? ratio_of(stage.time().count(), total.count())
+                                   : ratio_of(stage.bytes, total_bytes);
+    text += fmt::format(
+        "{:>5} {:>12} {:>12} {:>6.1f} % {:>14}  {}\n", index, time_text(stage.forward),
+        time_text(stage.backward), 100 * share, stage.bytes,
+        name_of_range(report.pieces[static_cast<std::size_t>(stage.first_layer)].name,
+                      report.pieces[static_cast<std::size_t>(stage.end_layer - 1)].name));
   }
   return text;
 }
