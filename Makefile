@@ -64,7 +64,8 @@ tsan:
 	$(say) 'Building and running the tests of threads with the thread sanitizer'
 	@tools/install_packages.sh build run bench test
 	@tools/build.sh tsan pipeline_tests transport_tests
-	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/transport_tests --gtest_brief=1
+	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/transport_tests --gtest_brief=1 \
+	  --gtest_filter='-SharedMemory*:Gloo*:OpenTransport*'
 	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/pipeline_tests --gtest_brief=1 \
 	  --gtest_filter='-*_p4_*:*_p3_*:*_p1_*'
 

@@ -61,6 +61,7 @@ void SiblingRanks::start(int rank) {
   arguments.push_back(fmt::format("--sibling-rank={}", rank));
   arguments.push_back(fmt::format("--sibling-folder={}", folder_.string()));
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   pid_t process = 0;

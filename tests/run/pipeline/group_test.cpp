@@ -63,7 +63,7 @@ TEST(Group, TrainsInPartsLikeAWhole) {
                                  .loss = model.loss});
       // Both ends of the V are on rank 0.
       results[part] =
-          part == 0 ? pipeline.step({inputs}, {.target = targets}) : pipeline.step(no_inputs);
+          part == 0 ? pipeline.step({inputs}, {.target = targets}) : pipeline.step(kNoInputs);
     });
   }
   for (std::thread& process : processes) process.join();
@@ -124,7 +124,7 @@ TEST(Group, AsksTheEndsOfThePipelineForInputsAndTargetsOnly) {
   const StageList stages = make_stages(model.make(2));
   Schedule1F1B last({stages[1]},
                     {.num_microbatches = 2, .group = make_group(2, {1}), .loss = model.loss});
-  EXPECT_THAT(message_of([&] { last.step(no_inputs); }), HasSubstr("needs StepOptions::target"));
+  EXPECT_THAT(message_of([&] { last.step(kNoInputs); }), HasSubstr("needs StepOptions::target"));
 }
 
 }  // namespace

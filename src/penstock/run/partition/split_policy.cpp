@@ -46,6 +46,7 @@ std::string name_of_range(const std::string& first, const std::string& last) {
 
 std::vector<LayerCost> costs_of(const std::vector<Piece>& pieces) {
   std::vector<LayerCost> costs;
+  costs.reserve(pieces.size());
   for (const Piece& piece : pieces) {
     costs.push_back({.name = piece.name, .bytes = piece.parameter_bytes});
   }

@@ -93,6 +93,7 @@ std::shared_ptr<PipelineStage> Pipe::build_stage(int index,
 std::vector<std::shared_ptr<PipelineStage>> Pipe::build_stages(
     std::optional<at::Device> device) const {
   std::vector<std::shared_ptr<PipelineStage>> stages;
+  stages.reserve(modules_.size());
   for (int index = 0; index < num_stages(); ++index) stages.push_back(build_stage(index, device));
   return stages;
 }

@@ -76,6 +76,7 @@ Pipe pipe_sequential(const torch::nn::Sequential& model, const PipeSequentialOpt
 Pipe pipe_sequential(std::vector<torch::nn::AnyModule> modules,
                      const PipeSequentialOptions& options) {
   std::vector<Child> children;
+  children.reserve(modules.size());
   for (torch::nn::AnyModule& module : modules) {
     children.push_back({std::to_string(children.size()), std::move(module)});
   }

@@ -58,7 +58,7 @@ class ModuleTree {
   }
 
   torch::jit::Module make(const std::string& name) {
-    return torch::jit::Module("__torch__.penstock." + name, unit_, /*shouldMangle=*/true);
+    return {"__torch__.penstock." + name, unit_, /*shouldMangle=*/true};
   }
 
   torch::jit::Module module_at(const std::string& path) {

@@ -71,11 +71,11 @@ struct PresplitBatch {
   std::vector<c10::IValue> targets = {};
 };
 
-// For a process that does not have the first stage: step(no_inputs).
+// For a process that does not have the first stage: step(kNoInputs).
 struct NoInputs {
   explicit constexpr NoInputs() = default;
 };
-inline constexpr NoInputs no_inputs{};
+inline constexpr NoInputs kNoInputs{};
 
 struct StepResult {
   c10::IValue output;              // merged; None unless return_outputs

@@ -250,7 +250,7 @@ void PipelineStage::hand_back(Run& run, Message& input_gradients) {
   gradients_.clear();
 }
 
-void PipelineStage::hand_over_shared(Run& run, int microbatch) {
+void PipelineStage::hand_over_shared(Run& run, int microbatch) const {
   if (run.shared.empty()) return;
   for (at::Tensor& alias : run.shared) {
     if (!alias.defined()) continue;

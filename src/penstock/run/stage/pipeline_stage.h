@@ -102,7 +102,7 @@ class PipelineStage {
   at::Tensor alias_of_shared(Run& run, const at::Tensor& parameter);
   std::span<const at::Tensor> seeds_of(const Message& gradients);
   void hand_back(Run& run, Message& input_gradients);
-  void hand_over_shared(Run& run, int microbatch);
+  void hand_over_shared(Run& run, int microbatch) const;
 
   std::shared_ptr<StageModule> module_;
   StagePosition position_;

@@ -21,15 +21,16 @@ at::Tensor sum_of(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   at::Tensor sum;
   bool is_own = false;
-  for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
-    if (!gradient->defined()) continue;
+  for (std::size_t index = gradients.size(); index-- > 0;) {
+    const at::Tensor& gradient = gradients[index];
+    if (!gradient.defined()) continue;
     if (!sum.defined()) {
-      sum = *gradient;
-    } else if (is_own && sum.layout() == at::kStrided && gradient->layout() == at::kStrided &&
-               sum.dtype() == gradient->dtype()) {
-      sum.add_(*gradient);
+      sum = gradient;
+    } else if (is_own && sum.layout() == at::kStrided && gradient.layout() == at::kStrided &&
+               sum.dtype() == gradient.dtype()) {
+      sum.add_(gradient);
     } else {
-      sum = sum.layout() == at::kStrided ? sum + *gradient : *gradient + sum;  // dense + sparse
+      sum = sum.layout() == at::kStrided ? sum + gradient : gradient + sum;  // dense + sparse
       is_own = true;
     }
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 

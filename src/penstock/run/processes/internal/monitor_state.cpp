@@ -245,6 +245,7 @@ void Monitor::State::compose_stall(const std::string& found) {
     std::this_thread::sleep_for(milliseconds(20));
   }
   std::vector<RankPosition> positions;
+  positions.reserve(answers.size());
   for (const std::string& answer : answers) positions.push_back(parse_position(answer));
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
