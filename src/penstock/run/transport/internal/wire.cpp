@@ -203,6 +203,8 @@ class Reader {
     return {reinterpret_cast<const std::int64_t*>(take_words(count)), count};
   }
 
+  void require_words(std::size_t count) const { require(count <= (size_ - position_) / kWord); }
+
   std::byte* elements_at(std::uint64_t offset, std::uint64_t size) const {
     require(offset % kWireAlignment == 0 && offset <= size_ && size <= size_ - offset);
     return begin_ + offset;
@@ -214,7 +216,7 @@ class Reader {
 
  private:
   std::byte* take_words(std::size_t count) {
-    require(count <= (size_ - position_) / kWord);
+    require_words(count);
     std::byte* word = begin_ + position_;
     position_ += count * kWord;
     return word;
@@ -269,6 +271,7 @@ at::Tensor take_tensor(Reader& reader, const Record& record, ReceivedMemory& mem
 
 template <typename Element, typename Word>
 c10::List<Element> take_list(Reader& reader, const Record& record) {
+  reader.require_words(record.count);
   c10::List<Element> list;
   list.reserve(record.count);
   for (std::uint32_t index = 0; index < record.count; ++index) {
