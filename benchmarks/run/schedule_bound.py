@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares pipelines with the bound that their schedules set on this machine.
 
-  benchmarks/run/schedule_bound.py [--program build/release/apps/penstock/penstock] [--rounds 15]
+  benchmarks/run/schedule_bound.py [--program build/release/apps/penstock/penstock] [--rounds 3]
 
 A step cannot be shorter than the work of one rank divided by the share of time that the schedule
 leaves it busy: what two threads need without a pipeline, `two_cores_s`, over 1 - ideal bubble. Runs
@@ -33,8 +33,8 @@ def run(program, schedule, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/release/apps/penstock/penstock")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=10, help="per run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5, help="per run")
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--layers", type=int, default=4)

@@ -68,12 +68,17 @@ Data make_data(const StepBenchmarkOptions& options) {
   return data;
 }
 
+// Whether a model begins with the data, or goes on with what another one has made: only then are
+// there gradients of its inputs to compute.
+enum class Inputs { Data, Activations };
+
 // A training step as one would write it without a pipeline.
-void train_eagerly(std::vector<torch::nn::Sequential>& model, const Data& data,
+void train_eagerly(std::vector<torch::nn::Sequential>& model, const Data& data, Inputs inputs,
                    std::size_t first_microbatch, std::size_t end_microbatch) {
   const double weight = 1.0 / static_cast<double>(data.input_parts.size());
   for (std::size_t microbatch = first_microbatch; microbatch < end_microbatch; ++microbatch) {
     at::Tensor hidden = data.input_parts[microbatch];
+    if (inputs == Inputs::Activations) hidden = hidden.detach().requires_grad_();
     for (torch::nn::Sequential& stage : model) hidden = stage->forward(hidden);
     const at::Tensor loss = loss_of(hidden, data.target_parts[microbatch]);
     loss.backward(at::full({}, weight));
@@ -99,7 +104,8 @@ class TwoHalves {
       const std::size_t count = data_.input_parts.size();
       const std::size_t first = splits_stages_ || half == 0 ? 0 : count / 2;
       const std::size_t end = splits_stages_ || half == 1 ? count : count / 2;
-      train_eagerly(models_[static_cast<std::size_t>(half)], data_, first, end);
+      train_eagerly(models_[static_cast<std::size_t>(half)], data_,
+                    splits_stages_ && half == 1 ? Inputs::Activations : Inputs::Data, first, end);
     });
   }
 
@@ -119,7 +125,8 @@ class OneThread {
         threads_(1, {.wait = {}, .intra_op_threads = 1, .pins_threads = false}) {}
 
   void step() {
-    threads_.run([this](int) { train_eagerly(model_, data_, 0, data_.input_parts.size()); });
+    threads_.run(
+        [this](int) { train_eagerly(model_, data_, Inputs::Data, 0, data_.input_parts.size()); });
   }
 
  private:
