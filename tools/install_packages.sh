@@ -7,7 +7,7 @@ set -euo pipefail
 packages_of() {
   case "$1" in
     build) echo cmake ninja-build g++ libfmt-dev libcli11-dev nlohmann-json3-dev ;;
-    run) echo libtorch-dev libgloo-dev libopenblas0-pthread ;;
+    run) echo libtorch-dev libgloo-dev libopenblas0-pthread libssl-dev ;;
     bench) echo libbenchmark-dev ;;
     run-test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 iproute2 bsdutils ;;
     test) echo "$(packages_of run-test)" chromium fonts-dejavu-core ;;

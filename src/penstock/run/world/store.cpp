@@ -140,6 +140,10 @@ std::optional<std::string> Store::find(const std::string& key) {
   });
 }
 
+void Store::remove(const std::string& key) {
+  impl_->call([&](c10d::Store& store) { store.deleteKey(key); });
+}
+
 std::int64_t Store::add(const std::string& key, std::int64_t amount) {
   return impl_->call([&](c10d::Store& store) { return store.add(key, amount); });
 }

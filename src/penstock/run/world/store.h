@@ -36,6 +36,7 @@ class Store {
 
   void set(const std::string& key, const std::string& value);
   std::optional<std::string> find(const std::string& key);
+  void remove(const std::string& key);
 
   // Adds to the number under `key`, which starts at 0, and returns the sum.
   std::int64_t add(const std::string& key, std::int64_t amount);

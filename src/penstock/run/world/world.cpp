@@ -189,17 +189,23 @@ Group World::everyone() const {
 }
 
 std::vector<std::string> World::exchange(const Group& group, const std::string& topic,
-                                         const std::string& value) {
+                                         const std::string& value,
+                                         std::chrono::milliseconds patience) {
+  if (patience == std::chrono::milliseconds::zero()) patience = timeout();
   Values values;
   if (!tell_and_collect(
-          *this, group, topic, value, Clock::now() + timeout(), [] {}, values)) {
+          *this, group, topic, value, Clock::now() + patience, [] {}, values)) {
     throw WorldError(fmt::format("waited {:.3g} s for {}, which did not come to {}",
-                                 seconds(timeout()), list_of(missing_ranks(group, values)),
+                                 seconds(patience), list_of(missing_ranks(group, values)),
                                  quote(topic)));
   }
   std::vector<std::string> told;
   for (auto& text : values) told.push_back(std::move(*text));
   return told;
+}
+
+void World::forget(const std::string& topic) {
+  store_.remove(key_of(topic, rank()));
 }
 
 int World::next_count(const std::string& name) {

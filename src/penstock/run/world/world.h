@@ -37,9 +37,12 @@ class World {
 
   // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
   // all of them, with the same `topic`, once per topic. Throws WorldError, which names the ranks
-  // that are missing at the end of the timeout.
+  // that are missing at the end of `patience`; 0: of the timeout.
   std::vector<std::string> exchange(const Group& group, const std::string& topic,
-                                    const std::string& value);
+                                    const std::string& value,
+                                    std::chrono::milliseconds patience = {});
+  // Takes back what this rank has told. All of the group must have read it.
+  void forget(const std::string& topic);
 
   // A number that counts the calls with this name, and so is the same on all ranks.
   int next_count(const std::string& name);
