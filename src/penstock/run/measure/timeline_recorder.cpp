@@ -73,9 +73,13 @@ const Schedule& TimelineRecorder::program() const {
 }
 
 Timeline TimelineRecorder::timeline(const CostModel& costs) const {
-  std::vector<std::vector<ActionTime>> times = times_;
-  end_receives_with_their_sends(program(), times);
-  return make_timeline(program_, std::move(times), costs);
+  return measured_timeline(program(), times_, costs);
+}
+
+Timeline measured_timeline(const Schedule& program, std::vector<std::vector<ActionTime>> times,
+                           const CostModel& costs) {
+  end_receives_with_their_sends(program, times);
+  return make_timeline(program, std::move(times), costs);
 }
 
 }  // namespace penstock

@@ -28,11 +28,20 @@ class TimelineRecorder final : public Observer {
   // From the begin of that step to its end, on the thread that called it.
   Duration wall_time() const { return end_ - begin_; }
 
+  // The clock readings of that step as they are, counted from its begin, and zero for ranks of
+  // other processes: for whoever puts those of several processes together, for measured_timeline().
+  StepClock::time_point begin() const { return begin_; }
+  const std::vector<std::vector<ActionTime>>& times() const { return times_; }
+
  private:
   Schedule program_;
   StepClock::time_point begin_;
   StepClock::time_point end_;
   std::vector<std::vector<ActionTime>> times_;  // each rank writes its own
 };
+
+// The timeline of clock readings of all ranks, as TimelineRecorder makes it.
+Timeline measured_timeline(const Schedule& program, std::vector<std::vector<ActionTime>> times,
+                           const CostModel& costs);
 
 }  // namespace penstock
