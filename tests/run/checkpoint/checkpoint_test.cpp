@@ -17,6 +17,7 @@
 #include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/world/world.h"
 #include "tests/cli/temporary_folder.h"
+#include "tests/run/checkpoint/state_values.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/rank_processes.h"
 
@@ -53,33 +54,6 @@ void train(Net& net, torch::optim::Optimizer& optimizer, int step) {
   optimizer.step();
 }
 
-// Tensors and optimizer state, as values.
-std::map<std::string, torch::Tensor> values_of(const Net& net, torch::optim::Optimizer& optimizer) {
-  std::map<std::string, torch::Tensor> values;
-  const GatheredState state = gather(rank_state(net, &optimizer));
-  for (const auto& [name, tensor] : state.tensors) values[name] = tensor.detach().clone();
-  for (const ParameterState& parameter : state.parameter_states) {
-    for (const StateEntry& entry : parameter.entries) {
-      torch::Tensor& value = values[parameter.parameter + "/" + entry.name];
-      if (const auto* number = std::get_if<std::int64_t>(&entry.value)) {
-        value = torch::full({}, *number, torch::kLong);
-      } else {
-        value = std::get<torch::Tensor>(entry.value).clone();
-      }
-    }
-  }
-  return values;
-}
-
-void expect_same(const std::map<std::string, torch::Tensor>& found,
-                 const std::map<std::string, torch::Tensor>& expected) {
-  EXPECT_EQ(found.size(), expected.size());
-  for (const auto& [name, tensor] : expected) {
-    ASSERT_TRUE(found.contains(name)) << name;
-    EXPECT_TRUE(found.at(name).equal(tensor)) << name;
-  }
-}
-
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -100,9 +74,9 @@ TEST(Checkpoint, BringsBackTensorsOptimizerAndPosition) {
   EXPECT_EQ(path, folder.path("run") + "/step-00000002");
   EXPECT_THAT(names_in(path), ElementsAre("manifest.json", "model-00001-of-00001.safetensors",
                                           "optimizer-00001-of-00001.safetensors"));
-  const auto saved = values_of(net, optimizer);
+  const auto saved = values_of({rank_state(net, &optimizer)});
   train(net, optimizer, 2);
-  const auto expected = values_of(net, optimizer);
+  const auto expected = values_of({rank_state(net, &optimizer)});
 
   Net other(2);
   torch::optim::AdamW other_optimizer(other.parameters());
@@ -111,9 +85,9 @@ TEST(Checkpoint, BringsBackTensorsOptimizerAndPosition) {
       load_checkpoint(path, {rank_state(other, &other_optimizer)}, {.needs_all = true}),
       (TrainingPosition{
           .step = 2, .seed = 18446744073709551615U, .data = R"({"offset":[1,2.5],"shard":3})"}));
-  expect_same(values_of(other, other_optimizer), saved);
+  expect_same(values_of({rank_state(other, &other_optimizer)}), saved);
   train(other, other_optimizer, 2);
-  expect_same(values_of(other, other_optimizer), expected);
+  expect_same(values_of({rank_state(other, &other_optimizer)}), expected);
 }
 
 TEST(Checkpoint, OfANewOptimizerMakesAUsedOneNew) {
@@ -121,10 +95,10 @@ TEST(Checkpoint, OfANewOptimizerMakesAUsedOneNew) {
   Net net(1);
   torch::optim::AdamW optimizer(net.parameters());
   const auto path = save_checkpoint(folder.path("run"), {rank_state(net, &optimizer)}, {});
-  const auto expected = values_of(net, optimizer);
+  const auto expected = values_of({rank_state(net, &optimizer)});
   train(net, optimizer, 0);
   load_checkpoint(path, {rank_state(net, &optimizer)});
-  expect_same(values_of(net, optimizer), expected);
+  expect_same(values_of({rank_state(net, &optimizer)}), expected);
 }
 
 TEST(Checkpoint, HoldsNothingOfWhoWroteIt) {
@@ -157,9 +131,9 @@ TEST(Checkpoint, HoldsNothingOfWhoWroteIt) {
   Net whole(2);
   torch::optim::AdamW optimizer(whole.parameters());
   load_checkpoint(path, {rank_state(whole, &optimizer)}, {.needs_all = true});
-  auto expected = values_of(net, first);
-  expected.merge(values_of(net, rest));
-  expect_same(values_of(whole, optimizer), expected);
+  auto expected = values_of({rank_state(net, &first)});
+  expected.merge(values_of({rank_state(net, &rest)}));
+  expect_same(values_of({rank_state(whole, &optimizer)}), expected);
   const std::string manifest = read_file(path / "manifest.json");
   for (const char* word : {"stage", "rank", "schedule", "placement", "microbatch"}) {
     EXPECT_THAT(manifest, Not(HasSubstr(word)));

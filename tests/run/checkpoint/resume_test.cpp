@@ -13,6 +13,7 @@
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/random/random_scope.h"
 #include "tests/cli/temporary_folder.h"
+#include "tests/run/checkpoint/state_values.h"
 
 namespace penstock {
 namespace {
@@ -163,33 +164,9 @@ class PlainTrainer final : public Trainer {
   torch::optim::AdamW optimizer_;
 };
 
-// Everything that a checkpoint holds, by name.
-std::map<std::string, torch::Tensor> contents_of(Trainer& trainer) {
-  std::map<std::string, torch::Tensor> contents;
-  for (const RankState& rank : trainer.states()) {
-    const GatheredState state = gather(rank);
-    for (const auto& [name, tensor] : state.tensors) contents[name] = tensor.detach().clone();
-    for (const ParameterState& parameter : state.parameter_states) {
-      for (const StateEntry& entry : parameter.entries) {
-        const auto* number = std::get_if<std::int64_t>(&entry.value);
-        contents[parameter.parameter + "/" + entry.name] =
-            number != nullptr ? torch::full({}, *number, torch::kLong)
-                              : std::get<torch::Tensor>(entry.value).clone();
-      }
-    }
-  }
-  return contents;
-}
-
 void expect_equal_training(Trainer& found, Trainer& expected) {
   EXPECT_EQ(found.position, expected.position);
-  const auto found_contents = contents_of(found);
-  const auto expected_contents = contents_of(expected);
-  EXPECT_EQ(found_contents.size(), expected_contents.size());
-  for (const auto& [name, tensor] : expected_contents) {
-    ASSERT_TRUE(found_contents.contains(name)) << name;
-    EXPECT_TRUE(found_contents.at(name).equal(tensor)) << name;
-  }
+  expect_same(values_of(found.states()), values_of(expected.states()));
 }
 
 TEST(Resume, UnderAnotherPipelineOrNoneIsAsIfNothingHadHappened) {
@@ -198,9 +175,10 @@ TEST(Resume, UnderAnotherPipelineOrNoneIsAsIfNothingHadHappened) {
   constexpr int kAfter = 3;
   PlainTrainer undisturbed(1);
   undisturbed.train(kBefore);
-  const auto early = contents_of(undisturbed);
+  const auto early = values_of(undisturbed.states());
   undisturbed.train(kAfter);
-  ASSERT_FALSE(early.at("embedding.weight").equal(contents_of(undisturbed).at("embedding.weight")));
+  ASSERT_FALSE(
+      early.at("embedding.weight").equal(values_of(undisturbed.states()).at("embedding.weight")));
 
   PipelineTrainer first(1, "ZBVZeroBubble", 8);
   ASSERT_EQ(first.num_ranks(), 4);

@@ -154,6 +154,8 @@ TEST(SafetensorsHeader, SaysWhatIsWrong) {
        R"("a": shape is "2"; expected a list of whole numbers from 0 on)"},
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", R"("a": shape is "[-2]";)"},
       {R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", R"("a": shape is "[2.0]";)"},
+      {R"({"a":{"dtype":"F32","shape":[2e666],"data_offsets":[0,8]}})",
+       "has a number that is too large"},
       {R"({"a":{"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8]}})",
        R"("a": shape is "[9223372036854775808]";)"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8]}})",

@@ -123,6 +123,10 @@ TEST_F(WorldTest, MeetsAtAPort) {
   // Rank 0 listens until rank 1 has what it asked for.
   const auto ends = join_all({at_port(1), at_port(0)}, [](World& world) {
     EXPECT_EQ(world.member(1 - world.rank()).address, "127.0.0.1");
+    world.exchange(world.everyone(), "topic", "");
+    world.exchange(world.everyone(), "read", "");
+    world.forget("topic");
+    EXPECT_FALSE(world.store().find(world.rank() == 0 ? "topic/0" : "topic/1"));
     world.exchange(world.everyone(), "end", "");
     if (world.rank() == 1) world.store().set("seen", "");
     while (!world.store().find("seen")) {
@@ -194,6 +198,15 @@ TEST_F(WorldTest, NamesTheRanksThatDoNotComeToAnExchange) {
     if (world.rank() == 0) world.exchange(world.everyone(), "roll call", "");
   });
   EXPECT_THAT(ends, ElementsAre("waited 1 s for rank 1, which did not come to \"roll call\"", ""));
+}
+
+TEST_F(WorldTest, WaitsAsLongAsAnExchangeIsGiven) {
+  const auto ends = join_all({in_file(0, 2), in_file(1, 2)}, [](World& world) {
+    if (world.rank() == 1) return;
+    world.exchange(world.everyone(), "roll call", "", std::chrono::milliseconds(20));
+  });
+  EXPECT_THAT(ends,
+              ElementsAre("waited 0.02 s for rank 1, which did not come to \"roll call\"", ""));
 }
 
 TEST(WorldOptions, RefusesRanksThatAreNotThere) {

@@ -42,6 +42,8 @@ nlohmann::json parse_strict_json(std::string_view text, int deepest, const std::
   } catch (const Json::parse_error& error) {
     throw CheckpointError(
         fmt::format("{}: is not a JSON text, at byte {} of {}", source, error.byte, text.size()));
+  } catch (const Json::out_of_range&) {
+    throw CheckpointError(fmt::format("{}: has a number that is too large", source));
   }
 }
 
