@@ -57,6 +57,8 @@ TEST(Profile, TakesTheSumOfBothHalvesForAMissingFullBackward) {
 
 TEST(Profile, NamesThePlaceOfAProblem) {
   EXPECT_EQ(problem_of("{"), "costs.json:1:2: not a JSON text");
+  EXPECT_EQ(problem_of(R"({"hop_latency_ms": 1e999})"),
+            "costs.json: a number is too large to be read");
   EXPECT_EQ(problem_of("[]"), "costs.json: expected an object");
   EXPECT_EQ(problem_of("{}"), "costs.json: format: expected \"penstock-profile\"");
   EXPECT_EQ(problem_of(R"({"format": "penstock-profile", "version": 2})"),

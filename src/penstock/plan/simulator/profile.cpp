@@ -163,6 +163,8 @@ Json parse_document(std::string_view text, const std::string& source_name) {
     const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
     throw ParseError(source_name, static_cast<int>(line), static_cast<int>(offset - line_start) + 1,
                      "not a JSON text");
+  } catch (const Json::out_of_range&) {
+    throw Error(fmt::format("{}: a number is too large to be read", source_name));
   }
 }
 
