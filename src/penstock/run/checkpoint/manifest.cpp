@@ -18,7 +18,7 @@ using ManifestJson = nlohmann::json;
 
 constexpr const char* kFormat = "penstock-checkpoint";
 constexpr int kVersion = 1;
-constexpr int kDeepest = 100;  // of the caller's own data, too
+constexpr int kDeepestManifest = 100;  // of the caller's own data, too
 constexpr std::size_t kDigits = 64;
 
 // The end of every manifest: a member with the checksum of all bytes in front of it.
@@ -148,7 +148,7 @@ CheckpointManifest read_manifest(std::string_view text, const std::string& sourc
     reader.fail(
         fmt::format("is damaged: its {} bytes do not have the checksum at their end", text.size()));
   }
-  const ManifestJson json = parse_strict_json(text, kDeepest, source);
+  const ManifestJson json = parse_strict_json(text, kDeepestManifest, source);
   if (reader.text(json, "format") != kFormat) {
     reader.fail(fmt::format("format is not {}", quote(kFormat)));
   }

@@ -126,6 +126,7 @@ class EntryReader {
       if (json.is_string() && row.name == text) return row.type;
     }
     std::vector<std::string_view> names;
+    names.reserve(kTypes.size());
     for (const TypeRow& row : kTypes) names.push_back(row.name);
     fail(fmt::format("unknown dtype {}; expected one of {}", quote(text), fmt::join(names, ", ")));
   }

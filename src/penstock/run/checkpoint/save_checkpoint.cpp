@@ -227,6 +227,7 @@ class Saving {
 
   std::string write(const std::vector<std::string>& texts) {
     std::vector<Offer> offers;
+    offers.reserve(texts.size());
     for (const std::string& text : texts) offers.push_back(offer_from(text));
     for (std::size_t rank = 1; rank < offers.size(); ++rank) {
       if (offers[rank].step == offers[0].step) continue;
