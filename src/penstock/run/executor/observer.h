@@ -32,7 +32,7 @@ class Observer {
   virtual ~Observer() = default;
 
   // On the thread that calls step() or eval(), before the first and after the last rank has worked;
-  // after a failure too.
+  // after a failure too. Of a series of steps, once for all of them.
   virtual void step_begins(const Schedule& /*program*/) {}
   virtual void step_ends() {}
 

@@ -38,6 +38,7 @@ class ProfileRecorder::MemoryCount final : public c10::MemoryReportingInfoBase {
 struct ProfileRecorder::RankState {
   std::shared_ptr<MemoryCount> memory = std::make_shared<MemoryCount>();
   std::optional<c10::DebugInfoGuard> guard;
+  int num_lists = 0;            // begun so far
   StepClock::time_point begin;  // of the action that is running
   std::int64_t bytes_at_begin = 0;
 };
@@ -46,13 +47,13 @@ ProfileRecorder::ProfileRecorder(const ProfileOptions& options) : options_(optio
 ProfileRecorder::~ProfileRecorder() = default;
 
 void ProfileRecorder::step_begins(const Schedule& program) {
-  ++num_steps_;
   stages_.resize(static_cast<std::size_t>(extent_of(program).num_stages));
   while (ranks_.size() < program.ranks.size()) ranks_.push_back(std::make_unique<RankState>());
 }
 
 void ProfileRecorder::rank_begins(int rank) {
   RankState& state = *ranks_[static_cast<std::size_t>(rank)];
+  ++state.num_lists;
   state.guard.emplace(c10::DebugInfoKind::PROFILER_STATE, state.memory);
 }
 
@@ -68,11 +69,11 @@ void ProfileRecorder::action_begins(const ActionEvent& event) {
 
 void ProfileRecorder::action_ends(const ActionEvent& event) {
   const ActionKind kind = event.action.kind;
-  if (num_steps_ <= options_.num_warm_up_steps || !is_compute(kind) ||
+  const RankState& state = *ranks_[static_cast<std::size_t>(event.rank)];
+  if (state.num_lists <= options_.num_warm_up_steps || !is_compute(kind) ||
       kind == ActionKind::Overlap) {
     return;
   }
-  const RankState& state = *ranks_[static_cast<std::size_t>(event.rank)];
   Samples& samples =
       stages_[static_cast<std::size_t>(event.action.stage)].kinds[static_cast<std::size_t>(kind)];
   samples.times.push_back(event.time - state.begin);

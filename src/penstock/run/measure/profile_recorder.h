@@ -12,7 +12,7 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int num_warm_up_steps = 1;  // at the beginning, which are slower and do not count
+  int num_warm_up_steps = 1;  // of each rank, at the beginning: slower, and do not count
 };
 
 // Measures what each stage costs: the time of its F, I, W and B, and the bytes it keeps and sends.
@@ -55,7 +55,6 @@ class ProfileRecorder final : public Observer {
   StageCost cost_of(int stage) const;
 
   ProfileOptions options_;
-  int num_steps_ = 0;
   std::vector<StageSamples> stages_;               // each written by the rank that has the stage
   std::vector<std::unique_ptr<RankState>> ranks_;  // each used by its own thread
 };

@@ -19,12 +19,14 @@
 #include "penstock/plan/passes/lower.h"
 #include "penstock/plan/prover/check.h"
 #include "penstock/plan/schedule/placement.h"
-#include "penstock/run/microbatch/merge.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/series_runner.h"
 #include "penstock/run/pipeline/internal/shared_exchange.h"
 #include "penstock/run/pipeline/internal/shared_uses.h"
 #include "penstock/run/pipeline/internal/stage_list.h"
+#include "penstock/run/pipeline/rank_exchange.h"
+#include "penstock/run/pipeline/step_series.h"
 #include "penstock/run/random/random_scope.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
@@ -54,10 +56,13 @@ std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& 
 }
 
 std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
-                                Extent extent) {
+                                Extent extent, int num_exchange_stages) {
   if (options.group != nullptr) {
-    return options.group->connect(program, {.extent = extent, .deadline = options.deadline});
+    return options.group->connect(program, {.extent = extent,
+                                            .num_exchange_stages = num_exchange_stages,
+                                            .deadline = options.deadline});
   }
+  extent.num_stages += num_exchange_stages;
   return std::make_unique<InProcessHub>(program.num_ranks(), extent,
                                         wait_policy_for(program.num_ranks(), options.deadline));
 }
@@ -111,7 +116,10 @@ class PipelineSchedule::Impl {
     std::vector<SharedUse> shared_uses = shared_uses_of(stages_);
     shared_exchange_.emplace(shared_uses, placement, extent_, local_ranks_);
     shared_gradients_ = make_shared_gradients(std::move(shared_uses), program_);
-    fabric_ = connect(options_, program_, shared_exchange_->extent());
+    exchange_keys_ = {.first_stage = shared_exchange_->extent().num_stages,
+                      .num_ranks = program_.num_ranks(),
+                      .num_microbatches = options_.num_microbatches};
+    fabric_ = connect(options_, program_, shared_exchange_->extent(), exchange_keys_.num_stages());
     ranks_ = std::make_unique<LocalRanks>(
         local_ranks_, *fabric_, thread_options(options_, static_cast<int>(local_ranks_.size())));
     executors_ = ranks_->make_executors(program_, stages_, executor_options_);
@@ -122,24 +130,8 @@ class PipelineSchedule::Impl {
   }
 
   StepResult step(const PresplitBatch& batch, const StepOptions& step_options) {
-    if (ends_.has_last_stage && !options_.loss) {
-      throw ArgumentError(
-          "step() trains, which needs ScheduleOptions::loss; to run forwards only, "
-          "call eval()");
-    }
-    if (!has_backwards_) {
-      throw ArgumentError("the schedule has no backwards to train with; call eval()");
-    }
-    if (!at::GradMode::is_enabled()) {
-      throw ArgumentError(
-          "step() trains, but gradients are switched off on this thread; call "
-          "eval(), or leave the scope of the NoGradGuard");
-    }
-    if (ends_.has_last_stage && batch.targets.empty() && options_.loss.needs_target()) {
-      throw ArgumentError(
-          "step() trains, which needs StepOptions::target; to run forwards only, "
-          "call eval()");
-    }
+    require_training();
+    require_target(batch);
     return run(batch, step_options, true);
   }
 
@@ -148,6 +140,43 @@ class PipelineSchedule::Impl {
       throw ArgumentError("a target is of no use without ScheduleOptions::loss");
     }
     return run(batch, step_options, false);
+  }
+
+  void run_series(const StepSeries& series) {
+    require_training();
+    const Turn turn(is_running_);
+    SeriesRunner runner({.options = options_,
+                         .stages = stages_,
+                         .ends = ends_,
+                         .program = program_,
+                         .local_ranks = local_ranks_,
+                         .executors = executors_,
+                         .exchange_keys = exchange_keys_,
+                         .fabric = *fabric_,
+                         .shared_gradients = *shared_gradients_,
+                         .shared_exchange = *shared_exchange_},
+                        series, num_steps_, [this](StepBatch batch) { return ready(batch); });
+    in_step(program_, [&] {
+      ranks_->run([&](int place) { runner.run_rank(place); });
+      num_steps_ = runner.next_step();
+    });
+  }
+
+  std::vector<at::Tensor> exchange(const at::Tensor& value) {
+    if (options_.group == nullptr) return {value};
+    const Turn turn(is_running_);
+    std::vector<at::Tensor> values;
+    with_others(program_, [&] {
+      std::vector<RankExchange> exchanges;
+      for (const int rank : local_ranks_) {
+        exchanges.emplace_back(fabric_->endpoint(rank), rank, exchange_keys_, num_steps_);
+        exchanges.back().tell(exchanges.size() == 1 ? value : at::Tensor());
+      }
+      for (RankExchange& exchange : exchanges) values = exchange.hear();
+      num_steps_ = exchanges.front().step() + 1;
+    });
+    std::erase_if(values, [](const at::Tensor& other) { return !other.defined(); });
+    return values;
   }
 
   PresplitBatch split(std::vector<c10::IValue> inputs, const StepOptions& step_options) const {
@@ -184,9 +213,36 @@ class PipelineSchedule::Impl {
     return local_batch_;
   }
 
-  bool computes_loss(const PresplitBatch& batch) const {
-    return ends_.has_last_stage && options_.loss &&
-           (!batch.targets.empty() || !options_.loss.needs_target());
+  void require_training() const {
+    if (ends_.has_last_stage && !options_.loss) {
+      throw ArgumentError(
+          "step() trains, which needs ScheduleOptions::loss; to run forwards only, "
+          "call eval()");
+    }
+    if (!has_backwards_) {
+      throw ArgumentError("the schedule has no backwards to train with; call eval()");
+    }
+    if (!at::GradMode::is_enabled()) {
+      throw ArgumentError(
+          "step() trains, but gradients are switched off on this thread; call "
+          "eval(), or leave the scope of the NoGradGuard");
+    }
+  }
+
+  void require_target(const PresplitBatch& batch) const {
+    if (ends_.has_last_stage && batch.targets.empty() && options_.loss.needs_target()) {
+      throw ArgumentError(
+          "step() trains, which needs StepOptions::target; to run forwards only, "
+          "call eval()");
+    }
+  }
+
+  // Of the part of a batch that stages of this process read.
+  void require_fit(const PresplitBatch& batch) const {
+    require_batch(batch, options_.num_microbatches);
+    require_no_useless_target(batch, options_.loss);
+    // The stages of other processes may take keywords that no stage of this one knows.
+    if (options_.group == nullptr) require_keywords(batch, keywords_);
   }
 
   // Evaluations have numbers of their own: they do not change what the next step() draws.
@@ -198,52 +254,64 @@ class PipelineSchedule::Impl {
   StepResult run(const PresplitBatch& given, const StepOptions& step_options, bool is_training) {
     const Turn turn(is_running_);
     const PresplitBatch& batch = local_part(given);
-    require_batch(batch, options_.num_microbatches);
-    require_no_useless_target(batch, options_.loss);
-    // The stages of other processes may take keywords that no stage of this one knows.
-    if (options_.group == nullptr) require_keywords(batch, keywords_);
-    const bool has_loss = computes_loss(batch);
-    const std::vector<double> weights =
-        has_loss ? weights_of(batch.targets, options_) : std::vector<double>();
-    StepWork work{.number = num_steps_++,
-                  .is_training = is_training,
-                  .inputs = batch.inputs,
-                  .targets = batch.targets,
-                  .loss = has_loss ? &options_.loss : nullptr,
-                  .loss_keywords = &step_options.loss_kwargs,
-                  .loss_weights = weights,
-                  .keeps_outputs = step_options.return_outputs && ends_.has_last_stage,
-                  .random_seed = next_seed(step_options, is_training),
-                  .outputs = {},
-                  .losses = {}};
-    if (work.keeps_outputs) work.outputs.resize(batch.inputs.size());
-    if (has_loss) work.losses.resize(batch.inputs.size());
+    require_fit(batch);
+    const std::vector<double> weights = loss_weights_of(batch, options_, ends_);
+    StepWork work = make_work(batch, weights, step_options, options_, ends_,
+                              {.number = num_steps_++,
+                               .is_training = is_training,
+                               .random_seed = next_seed(step_options, is_training)});
     shared_gradients_->begin_step();
     for (const auto& stage : stages_) {
       stage->begin_step({is_training, options_.num_microbatches, options_.weight_gradients,
                          shared_gradients_.get()});
     }
-    const Schedule& program = is_training ? program_ : eval_program_;
-    fabric_->begin_step(program);
-    for (const auto& observer : options_.observers) observer->step_begins(program);
-    try {
-      ranks_->run(is_training ? executors_ : eval_executors_, work);
+    in_step(is_training ? program_ : eval_program_, [&] {
+      const LocalRanks::Executors& executors = is_training ? executors_ : eval_executors_;
+      ranks_->run([&](int place) { executors[static_cast<std::size_t>(place)]->run(work); });
       if (is_training) {
         shared_exchange_->run(*fabric_, *shared_gradients_);
         pass_root_gradients();
       }
+    });
+    return result_of(work, options_);
+  }
+
+  // Does something that needs other ranks.
+  template <typename Work>
+  void with_others(const Schedule& program, const Work& work) {
+    fabric_->begin_step(program);
+    try {
+      work();
     } catch (...) {
-      const std::exception_ptr failure = fabric_->fail_step(std::current_exception());
-      end_step();
-      std::rethrow_exception(failure);
+      std::rethrow_exception(fabric_->fail_step(std::current_exception()));
     }
     fabric_->end_step();
-    end_step();
-    StepResult result{.output = {}, .losses = std::move(work.losses)};
-    if (work.keeps_outputs) {
-      result.output = merge_microbatches(work.outputs, options_.output_merge_spec);
-    }
-    return result;
+  }
+
+  // The same, with stages and observers.
+  template <typename Work>
+  void in_step(const Schedule& program, const Work& work) {
+    with_others(program, [&] {
+      for (const auto& observer : options_.observers) observer->step_begins(program);
+      try {
+        work();
+      } catch (...) {
+        end_step();
+        throw;
+      }
+      end_step();
+    });
+  }
+
+  ReadyBatch ready(StepBatch& given) {
+    ReadyBatch batch;
+    batch.parts = split(std::move(given.inputs), given.options);
+    batch.options = std::move(given.options);
+    require_target(batch.parts);
+    require_fit(batch.parts);
+    batch.loss_weights = loss_weights_of(batch.parts, options_, ends_);
+    batch.random_seed = next_seed(batch.options, true);
+    return batch;
   }
 
   // Inputs that require a gradient get it from one backward of the caller's own graph, as if the
@@ -286,6 +354,7 @@ class PipelineSchedule::Impl {
   std::uint64_t num_evaluated_ = 0;
   std::unique_ptr<SharedGradients> shared_gradients_;
   std::optional<SharedExchange> shared_exchange_;
+  ExchangeKeys exchange_keys_;
 };
 
 PipelineSchedule::PipelineSchedule(StageList stages, Schedule schedule, ScheduleOptions options)
@@ -301,6 +370,12 @@ StepResult PipelineSchedule::step(const PresplitBatch& batch, const StepOptions&
 }
 StepResult PipelineSchedule::step(NoInputs /*none*/, const StepOptions& options) {
   return step(std::vector<c10::IValue>(), options);
+}
+void PipelineSchedule::run_series(const StepSeries& series) {
+  impl_->run_series(series);
+}
+std::vector<at::Tensor> PipelineSchedule::exchange(const at::Tensor& value) {
+  return impl_->exchange(value);
 }
 StepResult PipelineSchedule::eval(std::vector<c10::IValue> inputs, const StepOptions& options) {
   return impl_->eval(impl_->split(std::move(inputs), options), options);

@@ -77,6 +77,8 @@ struct NoInputs {
 };
 inline constexpr NoInputs kNoInputs{};
 
+struct StepSeries;  // step_series.h
+
 struct StepResult {
   c10::IValue output;              // merged; None unless return_outputs
   std::vector<at::Tensor> losses;  // by microbatch, not scaled; empty if none was computed
@@ -109,6 +111,17 @@ class PipelineSchedule {
   StepResult step(std::vector<c10::IValue> inputs, const StepOptions& options = {});
   StepResult step(const PresplitBatch& batch, const StepOptions& options = {});
   StepResult step(NoInputs none, const StepOptions& options = {});
+
+  // Runs one step after the other without a barrier; StaggeredTrainer makes training of it. Inputs
+  // must not require gradients, and parameters that several stages use must be on one rank, unless
+  // each rank is a process. Throws ArgumentError if that is not so, and otherwise what step()
+  // throws; ranks may then have got to different steps.
+  void run_series(const StepSeries& series);
+
+  // Tells `value`, a dense tensor, to the other processes of the pipeline, and returns what each of
+  // them tells, by its first rank; without a group, `value` alone. To be called by all processes at
+  // the same point of their work, between steps.
+  std::vector<at::Tensor> exchange(const at::Tensor& value);
 
   // Runs the forwards alone, without recording gradients. A target makes it compute losses, as does
   // a loss that needs none.

@@ -127,10 +127,12 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
         monitor_->report(fmt::format("{} {}, which is what {} has; start all ranks alike",
                                      monitor_->names()[rank], problem, monitor_->names().front())));
   }
+  Extent messages = options.extent;
+  messages.num_stages += options.num_exchange_stages;
   try {
     auto transport = open_transport(world_, options_.group,
                                     {.kind = options_.transport,
-                                     .extent = options.extent,
+                                     .extent = messages,
                                      .fingerprint = fingerprint_of(own),
                                      .deadline = kLastResort * options.deadline});
     return std::make_unique<ProcessFabric>(monitor_, std::move(transport), local_ranks().front(),

@@ -39,7 +39,9 @@ class Fabric {
 
 // What a fabric is to carry.
 struct FabricOptions {
-  Extent extent = {};                                            // of stages and microbatches
+  Extent extent = {};  // of stages and microbatches
+  // Further stages, for messages beside those of the program.
+  int num_exchange_stages = 0;
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
 };
 

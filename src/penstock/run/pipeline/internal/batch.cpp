@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/run/microbatch/merge.h"
 #include "penstock/run/microbatch/tree.h"
 
 namespace penstock {
@@ -25,6 +26,22 @@ std::int64_t rows_of(const c10::IValue& target) {
                     describe(target)));
   }
   return rows;
+}
+
+std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
+                               const ScheduleOptions& options) {
+  std::vector<double> weights(static_cast<std::size_t>(options.num_microbatches), 1.0);
+  if (!options.scale_grads) return weights;
+  if (options.loss_weights == LossWeights::ByRows) {
+    if (targets.empty()) {
+      throw ArgumentError("LossWeights::ByRows needs a target, whose rows it counts");
+    }
+    std::transform(targets.begin(), targets.end(), weights.begin(),
+                   [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= total;
+  return weights;
 }
 
 }  // namespace
@@ -87,20 +104,39 @@ void require_keywords(const PresplitBatch& batch, const std::set<std::string>& k
   }
 }
 
-std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
-                               const ScheduleOptions& options) {
-  std::vector<double> weights(static_cast<std::size_t>(options.num_microbatches), 1.0);
-  if (!options.scale_grads) return weights;
-  if (options.loss_weights == LossWeights::ByRows) {
-    if (targets.empty()) {
-      throw ArgumentError("LossWeights::ByRows needs a target, whose rows it counts");
-    }
-    std::transform(targets.begin(), targets.end(), weights.begin(),
-                   [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
+std::vector<double> loss_weights_of(const PresplitBatch& batch, const ScheduleOptions& options,
+                                    LocalEnds ends) {
+  if (!ends.has_last_stage || !options.loss) return {};
+  if (batch.targets.empty() && options.loss.needs_target()) return {};
+  return weights_of(batch.targets, options);
+}
+
+StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weights,
+                   const StepOptions& step_options, const ScheduleOptions& options, LocalEnds ends,
+                   const WorkOptions& work_options) {
+  const bool has_loss = !loss_weights.empty();
+  StepWork work{.number = work_options.number,
+                .is_training = work_options.is_training,
+                .inputs = batch.inputs,
+                .targets = batch.targets,
+                .loss = has_loss ? &options.loss : nullptr,
+                .loss_keywords = &step_options.loss_kwargs,
+                .loss_weights = loss_weights,
+                .keeps_outputs = step_options.return_outputs && ends.has_last_stage,
+                .random_seed = work_options.random_seed,
+                .outputs = {},
+                .losses = {}};
+  if (work.keeps_outputs) work.outputs.resize(batch.inputs.size());
+  if (has_loss) work.losses.resize(batch.inputs.size());
+  return work;
+}
+
+StepResult result_of(StepWork& work, const ScheduleOptions& options) {
+  StepResult result{.output = {}, .losses = std::move(work.losses)};
+  if (work.keeps_outputs) {
+    result.output = merge_microbatches(work.outputs, options.output_merge_spec);
   }
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (double& weight : weights) weight /= total;
-  return weights;
+  return result;
 }
 
 }  // namespace penstock

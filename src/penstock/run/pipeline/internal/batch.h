@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "penstock/run/executor/step_work.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
 
 namespace penstock {
@@ -31,8 +34,22 @@ void require_no_useless_target(const PresplitBatch& batch, const LossFunction& l
 // Throws ArgumentError, with the nearest name, for a keyword input that is not among `keywords`.
 void require_keywords(const PresplitBatch& batch, const std::set<std::string>& keywords);
 
-// What the gradient of each microbatch's loss starts from; `targets` may be empty.
-std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
-                               const ScheduleOptions& options);
+// What the gradient of each microbatch's loss starts from. None if no loss is computed, because the
+// last stage is not here, or there is no loss function, or no target for it.
+std::vector<double> loss_weights_of(const PresplitBatch& batch, const ScheduleOptions& options,
+                                    LocalEnds ends);
+
+// What ranks are to do with a batch in the transport's step `number`. Refers to its arguments.
+struct WorkOptions {
+  std::int64_t number = 0;
+  bool is_training = true;
+  std::uint64_t random_seed = 0;
+};
+StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weights,
+                   const StepOptions& step_options, const ScheduleOptions& options, LocalEnds ends,
+                   const WorkOptions& work_options);
+
+// What the caller gets of work that is done.
+StepResult result_of(StepWork& work, const ScheduleOptions& options);
 
 }  // namespace penstock

@@ -26,12 +26,12 @@ LocalRanks::Executors LocalRanks::make_executors(const Schedule& program, const 
   return executors;
 }
 
-void LocalRanks::run(const Executors& executors, StepWork& work) {
+void LocalRanks::run(const std::function<void(int)>& work) {
   first_failure_.store(kNobody);
   was_stopped_.store(false);
   threads_.run([&](int index) {
     try {
-      executors[static_cast<std::size_t>(index)]->run(work);
+      work(index);
     } catch (const StoppedError&) {
       was_stopped_.store(true);
     } catch (...) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,9 +24,10 @@ class LocalRanks {
   Executors make_executors(const Schedule& program, const StageList& stages,
                            const ExecutorOptions& options) const;
 
-  // Runs all of them at once. Throws what the first rank to fail has thrown, or StoppedError if
-  // ranks were stopped but none of them has failed.
-  void run(const Executors& executors, StepWork& work);
+  // Calls `work` for all ranks at once, with their place among those of this process, each on its
+  // thread. Throws what the first rank to fail has thrown, or StoppedError if ranks were stopped
+  // but none of them has failed.
+  void run(const std::function<void(int place)>& work);
 
  private:
   static constexpr int kNobody = -1;
