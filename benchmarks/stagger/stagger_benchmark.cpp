@@ -1,0 +1,254 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include "penstock/plan/generators/registry.h"
+#include "penstock/plan/simulator/simulate.h"
+#include "penstock/run/measure/profile_recorder.h"
+#include "penstock/run/optimizer/make_optimizer.h"
+#include "penstock/run/pipeline/pipeline_schedule.h"
+#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/training/staggered_trainer.h"
+
+// How close steps without a barrier come to what the simulator says they can be, and what the exact
+// norm costs. README.md has the table.
+namespace penstock {
+namespace {
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+constexpr int kRanks = 2;
+constexpr int kMicrobatches = 8;
+constexpr int kHidden = 256;
+constexpr int kRows = 512;
+constexpr int kWarmUpSteps = 3;
+constexpr int kSteps = 40;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// When each rank begins and ends its lists, and how long it computes in each.
+class ListRecorder final : public Observer {
+ public:
+  struct List {
+    StepClock::time_point begin;
+    StepClock::time_point end;
+    StepClock::duration busy{};
+  };
+
+  ListRecorder() : ranks_(kRanks) {}
+
+  void rank_begins(int rank) override { lists(rank).push_back({StepClock::now(), {}, {}}); }
+  void rank_ends(int rank) override { lists(rank).back().end = StepClock::now(); }
+  void action_begins(const ActionEvent& event) override { begins_.at(index(event)) = event.time; }
+  void action_ends(const ActionEvent& event) override {
+    if (!is_compute(event.action.kind) || event.is_part) return;
+    lists(event.rank).back().busy += event.time - begins_.at(index(event));
+  }
+
+  // From the begin of a rank's list to that of its next one: the mean of the ranks.
+  std::vector<double> periods() const {
+    return by_step([](const List& list, const List& next) { return next.begin - list.begin; });
+  }
+  // What each rank does between two lists.
+  std::vector<double> gaps() const {
+    return by_step([](const List& list, const List& next) { return next.begin - list.end; });
+  }
+  std::vector<double> busy() const {
+    return by_step([](const List& list, const List& /*next*/) { return list.busy; });
+  }
+
+ private:
+  static std::size_t index(const ActionEvent& event) {
+    return static_cast<std::size_t>(event.rank);
+  }
+  std::vector<List>& lists(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  template <typename Measure>
+  std::vector<double> by_step(const Measure& measure) const {
+    std::vector<double> values;
+    for (std::size_t step = kWarmUpSteps; step + 1 < ranks_.front().size(); ++step) {
+      double sum = 0;
+      for (const auto& lists : ranks_) {
+        sum += Milliseconds(measure(lists[step], lists[step + 1])).count();
+      }
+      values.push_back(sum / kRanks);
+    }
+    return values;
+  }
+
+  std::vector<std::vector<List>> ranks_;
+  std::vector<StepClock::time_point> begins_ = std::vector<StepClock::time_point>(kRanks);
+};
+
+at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
+  return at::mse_loss(output, target);
+}
+
+StageList make_stages(int num_stages) {
+  StageList stages;
+  for (int index = 0; index < num_stages; ++index) {
+    torch::nn::Sequential layers(torch::nn::Linear(kHidden, kHidden), torch::nn::GELU());
+    stages.push_back(std::make_shared<PipelineStage>(
+        make_stage_module(layers), StagePosition{.index = index, .num_stages = num_stages}));
+  }
+  return stages;
+}
+
+std::unique_ptr<torch::optim::Optimizer> adamw(std::vector<at::Tensor> parameters) {
+  return make_optimizer("adamw", std::move(parameters), {.learning_rate = 1e-4});
+}
+
+// A pipeline with everything that watches it.
+struct Subject {
+  explicit Subject(const std::string& schedule)
+      : order(make_schedule(schedule, {.num_ranks = kRanks, .num_microbatches = kMicrobatches})),
+        pipeline(make_stages(extent_of(order).num_stages), order,
+                 {.num_microbatches = kMicrobatches,
+                  .loss = loss_of,
+                  .observers = {lists, profile},
+                  .intra_op_threads = 1,
+                  .pins_threads = true}) {}
+
+  StepBatch batch() const {
+    return {.inputs = {inputs}, .options = {.target = targets, .return_outputs = false}};
+  }
+  double bubble() const {
+    std::vector<double> shares;
+    const std::vector<double> periods = lists->periods();
+    const std::vector<double> busy = lists->busy();
+    for (std::size_t step = 0; step < periods.size(); ++step) {
+      shares.push_back(1 - busy[step] / periods[step]);
+    }
+    return median(shares);
+  }
+
+  std::shared_ptr<ListRecorder> lists = std::make_shared<ListRecorder>();
+  std::shared_ptr<ProfileRecorder> profile =
+      std::make_shared<ProfileRecorder>(ProfileOptions{.num_warm_up_steps = kWarmUpSteps});
+  Schedule order;
+  PipelineSchedule pipeline;
+  at::Tensor inputs = at::randn({kRows * kMicrobatches, kHidden});
+  at::Tensor targets = at::randn({kRows * kMicrobatches, kHidden});
+};
+
+void train_with_barrier(Subject& subject) {
+  const auto optimizer = adamw(subject.pipeline.parameters());
+  for (int step = 0; step < kWarmUpSteps + kSteps + 1; ++step) {
+    StepBatch batch = subject.batch();
+    subject.pipeline.step(std::move(batch.inputs), batch.options);
+    if (clip_grad_norm(subject.pipeline, kNoLimit).is_finite()) optimizer->step();
+    for (const at::Tensor& parameter : subject.pipeline.parameters()) {
+      parameter.mutable_grad().reset();
+    }
+  }
+}
+
+void train_staggered(Subject& subject) {
+  StaggeredTrainer trainer(subject.pipeline, adamw);
+  trainer.run({.count = kWarmUpSteps + kSteps + 1,
+               .batch = [&](std::int64_t /*step*/) { return subject.batch(); }});
+}
+
+void compare(const std::string& schedule) {
+  Subject barrier(schedule);
+  train_with_barrier(barrier);
+  Subject staggered(schedule);
+  train_staggered(staggered);
+  const CostModel costs = staggered.profile->profile(staggered.pipeline.stages()).costs;
+  const Timeline expected = simulate(staggered.pipeline.program(), costs);
+  const double period = median(staggered.lists->periods());
+  fmt::print(
+      "{:<15} {:>8.2f} {:>10.2f}  {:>8.2f} {:>6.2f}   {:>7.2f} {:>10.2f}  {:>10.2f}  {:>6.2f}\n",
+      schedule, median(barrier.lists->periods()), period, 100 * expected.makespan_bubble,
+      100 * expected.span_bubble, 100 * barrier.bubble(), 100 * staggered.bubble(),
+      100 * (staggered.bubble() - expected.span_bubble),
+      100 * median(staggered.lists->gaps()) / period);
+}
+
+// Steps that are taken back, against steps that are not.
+void measure_rollback() {
+  Subject subject("ZBVZeroBubble");
+  StaggeredTrainer trainer(subject.pipeline, adamw);
+  const auto seconds = [&](int bad_step) {
+    const auto begin = StepClock::now();
+    trainer.run({.count = 10, .batch = [&](std::int64_t step) {
+                   StepBatch batch = subject.batch();
+                   if (step == bad_step) {
+                     batch.options.target =
+                         at::full_like(subject.targets, std::numeric_limits<double>::quiet_NaN());
+                   }
+                   return batch;
+                 }});
+    return Milliseconds(StepClock::now() - begin).count();
+  };
+  seconds(-1);
+  std::vector<double> healthy;
+  std::vector<double> rolled_back;
+  for (int round = 0; round < 5; ++round) {
+    healthy.push_back(seconds(-1));
+    rolled_back.push_back(seconds(5));
+  }
+  fmt::print("\na step that is taken back costs {:.1f} ms more; a step takes {:.1f} ms\n",
+             median(rolled_back) - median(healthy), median(healthy) / 10);
+}
+
+void measure_norm(const char* name, at::ScalarType type) {
+  constexpr std::int64_t kElements = 1 << 22;
+  const at::Tensor values = at::randn({kElements}).to(type);
+  std::vector<double> times;
+  for (int round = 0; round < 15; ++round) {
+    const auto begin = StepClock::now();
+    SquareSum sum;
+    sum.add(values);
+    times.push_back(1e6 * Milliseconds(StepClock::now() - begin).count() / kElements);
+    if (!(sum.norm() > 0)) std::abort();
+  }
+  fmt::print("{:<9} {:>5.2f}\n", name, median(times));
+}
+
+int run() {
+  at::manual_seed(1);
+  at::set_num_threads(1);
+  use_one_blas_thread();
+  keep_freed_memory();
+  fmt::print("{} ranks, {} microbatches of {} rows, hidden {}, AdamW; medians of {} steps\n",
+             kRanks, kMicrobatches, kRows, kHidden, kSteps);
+  fmt::print(
+      "                 ms per step           simulated %          measured %     "
+      "staggered -  update\n");
+  fmt::print(
+      "schedule         barrier  staggered  makespan   span   barrier  staggered  span, "
+      "points       %\n");
+  for (const char* schedule : {"ZBVZeroBubble", "ZB-H2", "1F1B"}) compare(schedule);
+  measure_rollback();
+  fmt::print("\nexact sum of squares, ns per element\n");
+  measure_norm("float", at::kFloat);
+  measure_norm("double", at::kDouble);
+  measure_norm("half", at::kHalf);
+  measure_norm("bfloat16", at::kBFloat16);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main() {
+  return penstock::run();
+}
