@@ -19,6 +19,7 @@
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/passes/lower.h"
 #include "penstock/plan/schedule/json.h"
+#include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
@@ -196,6 +197,24 @@ TEST(FaultInjection, WritesDownHowTheRanksStoodWhenTheyStalled) {
   EXPECT_EQ(json.at("ranks")[2].at("state"), "waiting");
   EXPECT_EQ(json.at("ranks")[2].at("waits_for")[0].at("rank"), 1);
   EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
+}
+
+TEST(FaultInjection, EndsASaveThatARankDoesNotComeTo) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("penstock-save-" + std::to_string(getpid()));
+  const auto ends = run_forked(2, [&](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto ranks = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    if (world.rank() == 1) kill(getpid(), SIGKILL);
+    save_checkpoint(folder, std::vector<RankState>{{.tensors = {{"weight", torch::ones(3)}}}},
+                    {.step = 1}, {.group = checkpoint_group(world, world.everyone(), ranks)});
+    return "saved";
+  });
+  EXPECT_TRUE(ends[0].has_thrown);
+  EXPECT_THAT(ends[0].text, HasSubstr("rank 1"));
+  EXPECT_THAT(ends[0].text, HasSubstr("has died"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

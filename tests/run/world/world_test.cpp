@@ -203,10 +203,19 @@ TEST_F(WorldTest, NamesTheRanksThatDoNotComeToAnExchange) {
 TEST_F(WorldTest, WaitsAsLongAsAnExchangeIsGiven) {
   const auto ends = join_all({in_file(0, 2), in_file(1, 2)}, [](World& world) {
     if (world.rank() == 1) return;
-    world.exchange(world.everyone(), "roll call", "", std::chrono::milliseconds(20));
+    world.exchange(world.everyone(), "roll call", "", {.timeout = std::chrono::milliseconds(20)});
   });
   EXPECT_THAT(ends,
               ElementsAre("waited 0.02 s for rank 1, which did not come to \"roll call\"", ""));
+}
+
+TEST_F(WorldTest, EndsAnExchangeWhenTheCallerKnowsBetter) {
+  const auto ends = join_all({in_file(0, 2), in_file(1, 2)}, [](World& world) {
+    if (world.rank() == 1) return;
+    world.exchange(world.everyone(), "roll call", "",
+                   {.look = [] { throw WorldError("rank 1 is gone"); }});
+  });
+  EXPECT_THAT(ends, ElementsAre("rank 1 is gone", ""));
 }
 
 TEST(WorldOptions, RefusesRanksThatAreNotThere) {

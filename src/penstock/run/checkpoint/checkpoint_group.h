@@ -2,14 +2,14 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "penstock/run/world/group.h"
+#include "penstock/run/processes/process_ranks.h"
+#include "penstock/run/world/world.h"
 
 namespace penstock {
-
-class World;
 
 // The processes that save one checkpoint together. All of them see the folder. Without `exchange`
 // there is one.
@@ -20,9 +20,14 @@ struct CheckpointGroup {
   std::function<std::vector<std::string>(const std::string& value)> exchange = {};
 };
 
-// Processes that tell each other through `world`, which must outlive the result. They wait for the
-// slowest writer for as long as `patience`.
+// How long the processes wait for the slowest of them to write.
+inline constexpr std::chrono::minutes kSavePatience{10};
+
+// Processes that tell each other through `world`, which must outlive the result.
 CheckpointGroup checkpoint_group(World& world, const Group& group,
-                                 std::chrono::milliseconds patience = std::chrono::minutes(10));
+                                 const ExchangeOptions& options = {.timeout = kSavePatience});
+// The same for the ranks of a pipeline, who need not wait for one that has died.
+CheckpointGroup checkpoint_group(World& world, const Group& group,
+                                 std::shared_ptr<const ProcessRanks> ranks);
 
 }  // namespace penstock

@@ -114,6 +114,10 @@ std::vector<int> ProcessRanks::local_ranks() const {
   return {options_.group.rank_of(world_.rank())};
 }
 
+void ProcessRanks::require_healthy() const {
+  monitor_->require_healthy();
+}
+
 std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                               const FabricOptions& options) {
   const Agreement own = make_agreement(program, options.extent, options_.model);

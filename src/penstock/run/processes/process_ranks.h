@@ -45,6 +45,9 @@ class ProcessRanks final : public RankGroup {
   int num_ranks() const override { return options_.group.size(); }
   std::vector<int> local_ranks() const override;
 
+  // Throws GroupError if any of the processes is known to have failed: for waits of the caller's.
+  void require_healthy() const;
+
   // Throws GroupError, on all ranks, with the first rank that has another version, schedule or
   // model, and the difference.
   std::unique_ptr<Fabric> connect(const Schedule& program, const FabricOptions& options) override;

@@ -189,12 +189,13 @@ Group World::everyone() const {
 }
 
 std::vector<std::string> World::exchange(const Group& group, const std::string& topic,
-                                         const std::string& value,
-                                         std::chrono::milliseconds patience) {
-  if (patience == std::chrono::milliseconds::zero()) patience = timeout();
+                                         const std::string& value, const ExchangeOptions& options) {
+  const auto patience = options.timeout.count() > 0 ? options.timeout : timeout();
+  const auto look = [&options] {
+    if (options.look) options.look();
+  };
   Values values;
-  if (!tell_and_collect(
-          *this, group, topic, value, Clock::now() + patience, [] {}, values)) {
+  if (!tell_and_collect(*this, group, topic, value, Clock::now() + patience, look, values)) {
     throw WorldError(fmt::format("waited {:.3g} s for {}, which did not come to {}",
                                  seconds(patience), list_of(missing_ranks(group, values)),
                                  quote(topic)));

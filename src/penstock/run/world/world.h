@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct Member {
   std::string address;  // that the other ranks can connect to
   int process_id = 0;
   int local_rank = 0;
+};
+
+struct ExchangeOptions {
+  std::chrono::milliseconds timeout = {};  // 0: that of the world
+  // Called again and again while ranks are missing. What it throws ends the exchange, so that a
+  // rank that is known to be gone is not waited for.
+  std::function<void()> look = {};
 };
 
 // The processes of a job, each of them a rank. Made at the same time by all of them.
@@ -37,10 +45,9 @@ class World {
 
   // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
   // all of them, with the same `topic`, once per topic. Throws WorldError, which names the ranks
-  // that are missing at the end of `patience`; 0: of the timeout.
+  // that are missing at the end of the timeout.
   std::vector<std::string> exchange(const Group& group, const std::string& topic,
-                                    const std::string& value,
-                                    std::chrono::milliseconds patience = {});
+                                    const std::string& value, const ExchangeOptions& options = {});
   // Takes back what this rank has told. All of the group must have read it.
   void forget(const std::string& topic);
 

@@ -64,6 +64,10 @@ std::string Monitor::report(const std::string& reason) {
   return state_->failure();
 }
 
+void Monitor::require_healthy() const {
+  if (const std::string failure = state_->failure(); !failure.empty()) throw GroupError(failure);
+}
+
 std::string Monitor::explain(const std::string& symptom) {
   const std::string failure = state_->wait_for_failure(kVerdictTime);
   return failure.empty() ? report(symptom) : failure;
@@ -72,9 +76,6 @@ std::string Monitor::explain(const std::string& symptom) {
 std::vector<std::string> Monitor::exchange(const std::string& topic, const std::string& value,
                                            milliseconds timeout) {
   const auto end = State::Clock::now() + timeout;
-  const auto require_healthy = [this] {
-    if (const std::string failure = state_->failure(); !failure.empty()) throw GroupError(failure);
-  };
   const auto values = std::make_shared<std::vector<std::string>>();
   const auto is_complete = std::make_shared<bool>(false);
   bool is_told = false;

@@ -58,6 +58,9 @@ class Monitor {
   // Makes `reason` the failure of all ranks, unless another one was first. Returns that which was.
   std::string report(const std::string& reason);
 
+  // Throws GroupError if anything has failed.
+  void require_healthy() const;
+
   // The failure behind a `symptom` of this rank's transport: what the monitor finds out within a
   // second or two, or else the symptom itself, which is then reported.
   std::string explain(const std::string& symptom);
