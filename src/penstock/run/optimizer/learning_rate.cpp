@@ -7,10 +7,10 @@
 #include <numbers>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/run/optimizer/internal/unknown_name.h"
 
 namespace penstock {
 namespace {
@@ -69,11 +69,7 @@ Decay parse_decay(std::string_view name) {
   for (std::size_t index = 0; index < kDecayNames.size(); ++index) {
     if (same_name(name, kDecayNames[index])) return static_cast<Decay>(index);
   }
-  const std::string_view nearest = nearest_name(name, kDecayNames);
-  throw ArgumentError(
-      nearest.empty()
-          ? fmt::format("unknown decay {}; known are {}", quote(name), fmt::join(kDecayNames, ", "))
-          : fmt::format("unknown decay {}; did you mean {}?", quote(name), quote(nearest)));
+  throw_unknown_name("decay", name, kDecayNames);
 }
 
 double learning_rate(const LearningRateSchedule& schedule, std::int64_t step) {

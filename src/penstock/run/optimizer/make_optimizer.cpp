@@ -5,22 +5,14 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/run/optimizer/internal/optimizer_kinds.h"
+#include "penstock/run/optimizer/internal/unknown_name.h"
 
 namespace penstock {
 namespace {
-
-[[noreturn]] void throw_unknown(std::string_view name) {
-  const std::string_view nearest = nearest_name(name, kOptimizerNames);
-  throw ArgumentError(nearest.empty() ? fmt::format("unknown optimizer {}; known are {}",
-                                                    quote(name), fmt::join(kOptimizerNames, ", "))
-                                      : fmt::format("unknown optimizer {}; did you mean {}?",
-                                                    quote(name), quote(nearest)));
-}
 
 void refuse(std::string_view optimizer, const std::optional<double>& option,
             std::string_view option_name, std::string_view owners) {
@@ -77,7 +69,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::string_view name,
     }
     return true;
   });
-  if (!is_known) throw_unknown(name);
+  if (!is_known) throw_unknown_name("optimizer", name, kOptimizerNames);
   return optimizer;
 }
 

@@ -17,24 +17,25 @@ namespace penstock {
 // Whether an entry is part of every state, or depends on the optimizer's options.
 enum class Presence { Always, Sometimes };
 
-// An optimizer of libtorch: its name, its types, and the entries of its state. `visit` is called
+template <typename OptimizerType, typename OptionsType, typename StateType>
+struct OptimizerTypes {
+  using Optimizer = OptimizerType;
+  using Options = OptionsType;
+  using State = StateType;
+};
+
+// An optimizer of libtorch: its types, its name, and the entries of its state. `visit` is called
 // with the name of each entry, a reference to it, and its presence.
-struct SgdKind {
+struct SgdKind
+    : OptimizerTypes<torch::optim::SGD, torch::optim::SGDOptions, torch::optim::SGDParamState> {
   static constexpr std::string_view kName = "SGD";
-  using Optimizer = torch::optim::SGD;
-  using Options = torch::optim::SGDOptions;
-  using State = torch::optim::SGDParamState;
   template <typename AnyState, typename Visit>
   static void for_each_entry(AnyState& state, const Visit& visit) {
     visit("momentum_buffer", state.momentum_buffer(), Presence::Always);
   }
 };
 
-template <typename OptimizerType, typename OptionsType, typename StateType>
-struct AdamLikeKind {
-  using Optimizer = OptimizerType;
-  using Options = OptionsType;
-  using State = StateType;
+struct AdamEntries {
   template <typename AnyState, typename Visit>
   static void for_each_entry(AnyState& state, const Visit& visit) {
     visit("step", state.step(), Presence::Always);
@@ -44,19 +45,19 @@ struct AdamLikeKind {
   }
 };
 struct AdamKind
-    : AdamLikeKind<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState> {
+    : AdamEntries,
+      OptimizerTypes<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState> {
   static constexpr std::string_view kName = "Adam";
 };
-struct AdamWKind
-    : AdamLikeKind<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState> {
+struct AdamWKind : AdamEntries,
+                   OptimizerTypes<torch::optim::AdamW, torch::optim::AdamWOptions,
+                                  torch::optim::AdamWParamState> {
   static constexpr std::string_view kName = "AdamW";
 };
 
-struct RmspropKind {
+struct RmspropKind : OptimizerTypes<torch::optim::RMSprop, torch::optim::RMSpropOptions,
+                                    torch::optim::RMSpropParamState> {
   static constexpr std::string_view kName = "RMSprop";
-  using Optimizer = torch::optim::RMSprop;
-  using Options = torch::optim::RMSpropOptions;
-  using State = torch::optim::RMSpropParamState;
   template <typename AnyState, typename Visit>
   static void for_each_entry(AnyState& state, const Visit& visit) {
     visit("step", state.step(), Presence::Always);
@@ -66,11 +67,9 @@ struct RmspropKind {
   }
 };
 
-struct AdagradKind {
+struct AdagradKind : OptimizerTypes<torch::optim::Adagrad, torch::optim::AdagradOptions,
+                                    torch::optim::AdagradParamState> {
   static constexpr std::string_view kName = "Adagrad";
-  using Optimizer = torch::optim::Adagrad;
-  using Options = torch::optim::AdagradOptions;
-  using State = torch::optim::AdagradParamState;
   template <typename AnyState, typename Visit>
   static void for_each_entry(AnyState& state, const Visit& visit) {
     visit("step", state.step(), Presence::Always);
