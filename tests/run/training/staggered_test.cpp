@@ -1,5 +1,7 @@
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
@@ -11,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
@@ -517,6 +520,47 @@ TEST_P(StaggeredFailure, OfARankStopsAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, StaggeredFailure, testing::Values(0, 1, 2));
+
+// What the rank of this process says when rank 1 comes to an end in its fourth step.
+std::string message_of_failed_series(const WorldOptions& options,
+                                     const std::function<void()>& end) {
+  World world(options);
+  const torch::Tensor weight = parameter(1.0);
+  StageList stages = stages_of([weight](const torch::Tensor& input) { return input * weight; },
+                               [weight](const torch::Tensor& input) { return input * weight; });
+  stages = {stages[static_cast<std::size_t>(options.rank)]};
+  Schedule1F1B pipeline(stages,
+                        {.num_microbatches = 4,
+                         .group = std::make_shared<ProcessRanks>(world, ProcessRankOptions()),
+                         .loss = sum_of_products});
+  StaggeredTrainer trainer(pipeline, [&](std::vector<torch::Tensor> /*parameters*/) {
+    return make_optimizer("sgd", {weight}, {});
+  });
+  const auto batch = [&](std::int64_t step) {
+    if (step == 3 && options.rank == 1) end();
+    return number_batch(step);
+  };
+  return message_of([&] { trainer.run({.count = 100, .batch = batch}); });
+}
+
+TEST(StaggeredProcessesFailure, IsToldToAll) {
+  run_in_processes(2, [](const WorldOptions& options) {
+    const std::string message =
+        message_of_failed_series(options, [] { throw std::runtime_error("the file has ended"); });
+    if (options.rank == 1) {
+      EXPECT_EQ(message, "the file has ended");
+    } else {
+      EXPECT_THAT(message, testing::MatchesRegex("rank 1 .* has failed: the file has ended"));
+    }
+  });
+}
+
+TEST(StaggeredProcessesFailure, OfADeadProcessIsNoticed) {
+  run_in_processes(2, [](const WorldOptions& options) {
+    const std::string message = message_of_failed_series(options, [] { _exit(EXIT_SUCCESS); });
+    EXPECT_THAT(message, testing::MatchesRegex("rank 1 .* has died: .*"));
+  });
+}
 
 TEST(StaggeredTrainer, StopsIfThereIsNoNextBatch) {
   const TestModel model = mlp_model();
