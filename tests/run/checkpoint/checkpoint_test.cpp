@@ -101,6 +101,21 @@ TEST(Checkpoint, OfANewOptimizerMakesAUsedOneNew) {
   expect_same(values_of({rank_state(net, &optimizer)}), expected);
 }
 
+TEST(Checkpoint, KeepsTheStateOfAGenerator) {
+  const TemporaryFolder folder;
+  auto generator = torch::make_generator<at::CPUGeneratorImpl>(5);
+  torch::randn({3}, generator);
+  const auto path = save_checkpoint(
+      folder.path("run"),
+      std::vector<RankState>{{.tensors = {{"generator", generator.get_state()}}}}, {});
+  const torch::Tensor expected = torch::randn({3}, generator);
+  const torch::Tensor state = torch::zeros_like(generator.get_state());
+  load_checkpoint(path, std::vector<RankState>{{.tensors = {{"generator", state}}}});
+  auto other = torch::make_generator<at::CPUGeneratorImpl>(6);
+  other.set_state(state);
+  EXPECT_TRUE(torch::randn({3}, other).equal(expected));
+}
+
 TEST(Checkpoint, HoldsNothingOfWhoWroteIt) {
   const TemporaryFolder folder;
   Net net(1);
