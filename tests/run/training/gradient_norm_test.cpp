@@ -39,14 +39,11 @@ Value finite_from(Bits bits) {
   const Value value = std::bit_cast<Value>(bits);
   return std::isfinite(value) ? value : Value{1};
 }
-std::vector<double> any_doubles(const std::vector<std::uint64_t>& bits) {
-  std::vector<double> values;
-  for (const std::uint64_t pattern : bits) values.push_back(finite_from<double>(pattern));
-  return values;
-}
-std::vector<float> any_floats(const std::vector<std::uint32_t>& bits) {
-  std::vector<float> values;
-  for (const std::uint32_t pattern : bits) values.push_back(finite_from<float>(pattern));
+template <typename Value, typename Bits>
+std::vector<Value> finite_from(const std::vector<Bits>& bits) {
+  std::vector<Value> values(bits.size());
+  std::transform(bits.begin(), bits.end(), values.begin(),
+                 [](Bits pattern) { return finite_from<Value>(pattern); });
   return values;
 }
 
@@ -103,8 +100,8 @@ TEST(SquareSum, IsThatOfIntegers) {
 TEST(SquareSum, DoesNotDependOnTheOrder) {
   rc::check("doubles and floats", [](const std::vector<std::uint64_t>& doubles,
                                      const std::vector<std::uint32_t>& floats) {
-    std::vector<double> wide = any_doubles(doubles);
-    std::vector<float> narrow = any_floats(floats);
+    std::vector<double> wide = finite_from<double>(doubles);
+    std::vector<float> narrow = finite_from<float>(floats);
     SquareSum sum = squares_of(tensor_of(wide));
     sum += squares_of(tensor_of(narrow));
     std::mt19937 random(*rc::gen::arbitrary<unsigned>());
@@ -118,7 +115,7 @@ TEST(SquareSum, DoesNotDependOnTheOrder) {
 
 TEST(SquareSum, DoesNotDependOnWhoAddsWhat) {
   rc::check("three parts", [](const std::vector<std::uint64_t>& bits) {
-    const std::vector<double> values = any_doubles(bits);
+    const std::vector<double> values = finite_from<double>(bits);
     std::array<SquareSum, 3> parts;
     for (const double value : values) {
       const auto part = *rc::gen::inRange<std::size_t>(0, parts.size());
@@ -181,7 +178,7 @@ TEST(SquareSum, SaysWhatIsNotFinite) {
 
 TEST(SquareSum, TravelsAsATensor) {
   rc::check([](const std::vector<std::uint64_t>& bits) {
-    const SquareSum sum = squares_of(tensor_of(any_doubles(bits)));
+    const SquareSum sum = squares_of(tensor_of(finite_from<double>(bits)));
     RC_ASSERT(SquareSum::from_tensor(sum.to_tensor()) == sum);
   });
   for (const double value : {kInfinity, kNan}) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <variant>
@@ -31,8 +32,9 @@ void step_with_gradient(torch::optim::Optimizer& optimizer, const torch::Tensor&
 }
 
 std::vector<std::string> names_of(const std::vector<StateEntry>& entries) {
-  std::vector<std::string> names;
-  for (const StateEntry& entry : entries) names.push_back(entry.name);
+  std::vector<std::string> names(entries.size());
+  std::transform(entries.begin(), entries.end(), names.begin(),
+                 [](const StateEntry& entry) { return entry.name; });
   return names;
 }
 
@@ -205,9 +207,10 @@ TEST(MakeOptimizer, SaysWhatIsWrong) {
 
 TEST(LearningRate, RisesAndDecays) {
   LearningRateSchedule schedule{.peak = 8, .minimum = 2, .num_warm_up_steps = 4, .num_steps = 12};
-  const auto rates = [&](std::vector<std::int64_t> steps) {
-    std::vector<double> found;
-    for (const std::int64_t step : steps) found.push_back(learning_rate(schedule, step));
+  const auto rates = [&](const std::vector<std::int64_t>& steps) {
+    std::vector<double> found(steps.size());
+    std::transform(steps.begin(), steps.end(), found.begin(),
+                   [&](std::int64_t step) { return learning_rate(schedule, step); });
     return found;
   };
   EXPECT_THAT(rates({0, 1, 2, 3, 4, 100}), ElementsAre(2, 4, 6, 8, 8, 8));

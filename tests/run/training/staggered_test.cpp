@@ -57,6 +57,7 @@ struct Setting {
   std::string optimizer = "AdamW";
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest looks for this name
 void PrintTo(const Setting& setting, std::ostream* out) {
   *out << setting.schedule << " on " << setting.num_ranks << " with " << setting.optimizer;
 }
@@ -405,8 +406,8 @@ TEST(StaggeredTrainer, StepsTheCopiesOfAParameterAlike) {
     World world(options);
     const TiedWeights model;
     StageList stages = tied_stages(model.table, model.weight);
-    const int first = 2 * options.rank;
-    stages = {stages[static_cast<std::size_t>(first)], stages[static_cast<std::size_t>(first + 1)]};
+    const auto first = static_cast<std::size_t>(options.rank) * 2;
+    stages = {stages[first], stages[first + 1]};
     const Schedule order = [] {
       Schedule schedule = make_schedule(
           "Interleaved1F1B", {.num_ranks = 1, .num_microbatches = 2, .stages_per_rank = 4});
