@@ -6,7 +6,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/launch/internal/caretaker.h"
 #include "penstock/launch/internal/job.h"
 #include "penstock/launch/internal/rendezvous.h"
 #include "penstock/launch/internal/signal_reader.h"
@@ -41,7 +40,6 @@ int launch(const LaunchOptions& options) {
   require_sensible(options);
   const SignalReader signals;
   const PrivateFolder folder;
-  const Caretaker caretaker(folder.path());
   for (int restarts = 0;; ++restarts) {
     // On one host nothing needs to listen where strangers can connect.
     const bool is_alone = options.num_nodes == 1 && options.master_address.empty();
@@ -51,7 +49,7 @@ int launch(const LaunchOptions& options) {
         .token = options.token.empty() ? make_token() : options.token,
         .store_file = is_alone ? folder.path(fmt::format("store-{}", restarts)) : "",
         .num_restarts = restarts};
-    Job job(options, attempt, signals, caretaker);
+    Job job(options, attempt, signals);
     job.run();
     if (job.exit_code() == 0 || job.was_interrupted() || restarts >= options.max_restarts) {
       return job.exit_code();

@@ -21,7 +21,6 @@ class PrivateFolder {
   PrivateFolder& operator=(PrivateFolder&&) = delete;
   ~PrivateFolder();
 
-  std::string path() const { return path_; }
   std::string path(const std::string& name) const { return path_ / name; }
 
  private:

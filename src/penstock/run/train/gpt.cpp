@@ -22,7 +22,10 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr double kSpread = 0.02;  // of new weights, as in GPT-2
+// Of new weights: that of GPT-2 for its width of 768, and more for narrower models.
+double spread_of(const GptOptions& options) {
+  return 0.5 / std::sqrt(static_cast<double>(options.width));
+}
 
 // Rows are tokens here, [rows of the batch * context, width]: a plain matrix multiplies fastest.
 class GptBlockImpl final : public nn::Module {
@@ -108,12 +111,13 @@ class Gpt final : public nn::Module {
  private:
   // What is added to the stream of values is smaller the more is added, so that its size stays.
   void initialize() {
-    const double added = kSpread / std::sqrt(2.0 * options_.layers);
+    const double spread = spread_of(options_);
+    const double added = spread / std::sqrt(2.0 * options_.layers);
     for (auto& item : named_parameters()) {
       const std::string& name = item.key();
       const bool is_weight = item.value().dim() > 1;
       const bool is_added = name.ends_with("mix.weight") || name.ends_with("shrink.weight");
-      if (is_weight) nn::init::normal_(item.value(), 0, is_added ? added : kSpread);
+      if (is_weight) nn::init::normal_(item.value(), 0, is_added ? added : spread);
       if (name.ends_with("bias")) nn::init::zeros_(item.value());
     }
   }

@@ -7,8 +7,8 @@ namespace penstock {
 // A decoder in the manner of GPT-2: learned positions, norms before attention and after it, GELU.
 struct GptOptions {
   int layers = 4;
-  int width = 64;
-  int heads = 4;     // divides the width
+  int width = 96;
+  int heads = 3;     // divides the width
   int context = 64;  // tokens that it sees
   int vocabulary = 256;
   double dropout = 0;

@@ -46,6 +46,14 @@ std::int64_t num_classes(const at::Tensor& targets) {
   return targets.max().item<std::int64_t>() + 1;
 }
 
+// Heads of about the width that is usual in models so small.
+int usual_heads(int width) {
+  constexpr int kHeadWidth = 32;
+  int heads = std::max(1, width / kHeadWidth);
+  while (width % heads != 0) --heads;
+  return heads;
+}
+
 TraceSource gpt_for(const ModelOptions& options, const Dataset& data) {
   const std::optional<TokenShape> shape = token_shape_of(data);
   if (!shape) refuse(options, data, "text or tokens");
@@ -54,7 +62,7 @@ TraceSource gpt_for(const ModelOptions& options, const Dataset& data) {
   gpt.vocabulary = options.vocabulary.value_or(shape->vocabulary);
   gpt.layers = options.layers.value_or(gpt.layers);
   gpt.width = options.width.value_or(gpt.width);
-  gpt.heads = options.heads.value_or(gpt.heads);
+  gpt.heads = options.heads.value_or(usual_heads(gpt.width));
   gpt.dropout = options.dropout;
   gpt.is_tied = options.is_tied;
   return make_gpt(gpt);

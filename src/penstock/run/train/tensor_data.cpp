@@ -14,6 +14,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/run/checkpoint/safetensors.h"
 #include "penstock/run/libtorch/cause.h"
 
 namespace penstock {
@@ -49,6 +50,11 @@ c10::IValue read_pickle(const std::filesystem::path& path) {
   }
 }
 
+Batch read_safetensors(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  return {.inputs = file.read("inputs"), .targets = file.read("targets")};
+}
+
 at::Tensor entry_of(const c10::IValue& file, const char* name, const std::filesystem::path& path) {
   if (file.isGenericDict()) {
     const auto dict = file.toGenericDict();
@@ -58,6 +64,11 @@ at::Tensor entry_of(const c10::IValue& file, const char* name, const std::filesy
   throw Error(fmt::format(
       "{}: there is no tensor \"{}\"; save a dict with the tensors \"inputs\" and \"targets\"",
       path_text(path), name));
+}
+
+Batch read_saved(const std::filesystem::path& path) {
+  const c10::IValue file = read_pickle(path);
+  return {.inputs = entry_of(file, "inputs", path), .targets = entry_of(file, "targets", path)};
 }
 
 }  // namespace
@@ -107,8 +118,7 @@ std::shared_ptr<const TensorData> read_tensors(const std::filesystem::path& path
   if (!std::filesystem::is_regular_file(path)) {
     throw Error(fmt::format("cannot read {}: there is no such file", path_text(path)));
   }
-  const c10::IValue file = read_pickle(path);
-  Batch rows{.inputs = entry_of(file, "inputs", path), .targets = entry_of(file, "targets", path)};
+  Batch rows = path.extension() == ".safetensors" ? read_safetensors(path) : read_saved(path);
   const std::string description =
       fmt::format("tensors, {} samples of {}", rows.inputs.size(0), quote(sizes_text(rows.inputs)));
   try {

@@ -1,0 +1,260 @@
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "penstock/base/error.h"
+#include "penstock/plan/generators/registry.h"
+#include "penstock/plan/passes/lower.h"
+#include "penstock/plan/prover/check.h"
+#include "penstock/run/train/pipeline_plan.h"
+#include "penstock/run/train/run_figures.h"
+#include "penstock/run/train/tensor_data.h"
+#include "penstock/run/train/text_generation.h"
+#include "penstock/run/train/token_data.h"
+#include "penstock/run/train/trainer.h"
+#include "penstock/run/train/training_loss.h"
+#include "tests/run/support/message_of.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Lt;
+
+constexpr int kBatch = 8;
+constexpr int kMicrobatches = 4;
+constexpr std::uint64_t kSeed = 3;
+
+std::shared_ptr<const Dataset> pattern_data() {
+  torch::Tensor tokens = torch::arange(400, torch::kInt).remainder(7).square().remainder(11);
+  return std::make_shared<TokenData>(tokens, TokenDataOptions{.context = 6, .vocabulary = 11},
+                                     "a pattern");
+}
+
+ModelOptions small_gpt() {
+  return {.name = "gpt", .layers = 2, .width = 8, .heads = 2, .dropout = 0.1};
+}
+
+TrainerOptions adam() {
+  TrainerOptions options;
+  options.batch = kBatch;
+  options.seed = kSeed;
+  options.learning_rate = {.peak = 0.02};
+  options.clip = 0.5;
+  return options;
+}
+
+// A run from its beginning, with everything that it needs.
+struct SmallRun {
+  explicit SmallRun(PlanRequest request, const ModelOptions& options = small_gpt(),
+                    const std::shared_ptr<const Dataset>& samples = pattern_data())
+      : data(samples) {
+    request.num_microbatches = kMicrobatches;
+    const Batch batch =
+        data->take(draw_samples({.seed = kSeed, .batch = kBatch}, data->num_samples()));
+    loss = make_loss("auto", batch.targets);
+    model = make_run_model(options, *data, kBatch / kMicrobatches, kSeed);
+    pipeline = std::make_unique<RunPipeline>(model, make_plan(model, request, loss, batch),
+                                             RunPipelineOptions{.loss = loss});
+    trainer = std::make_unique<Trainer>(*pipeline, *data, adam());
+  }
+
+  std::vector<double> losses_of(int num_steps) const {
+    std::vector<double> losses;
+    for (int step = 0; step < num_steps; ++step) losses.push_back(trainer->step().loss);
+    return losses;
+  }
+
+  std::shared_ptr<const Dataset> data;
+  LossFunction loss;
+  RunModel model;
+  std::unique_ptr<RunPipeline> pipeline;
+  std::unique_ptr<Trainer> trainer;
+};
+
+PlanRequest request_for(const std::string& schedule, int num_ranks) {
+  return {.schedule = schedule, .num_ranks = num_ranks};
+}
+
+TEST(Trainer, HasTheSameLossesUnderEverySchedule) {
+  const std::vector<double> expected = SmallRun(request_for("1F1B", 1)).losses_of(4);
+  EXPECT_LT(expected.back(), expected.front());
+  for (const ScheduleFamily& family : schedule_families()) {
+    if (family.name == "ForwardOnly") continue;
+    // Takes the backwards in the reverse order, so that gradients are added in another one.
+    if (family.name == "LoopedBFS") continue;
+    for (const int num_ranks : {1, 2, 4}) {
+      if (family.num_ranks != ScheduleFamily::kAnyNumber && family.num_ranks != num_ranks) continue;
+      SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(num_ranks));
+      EXPECT_EQ(SmallRun(request_for(std::string(family.name), num_ranks)).losses_of(4), expected);
+    }
+  }
+  EXPECT_EQ(SmallRun(request_for("search", 2)).losses_of(4), expected);
+}
+
+TEST(Trainer, TrainsTheOtherModels) {
+  const auto points = make_points(1);
+  const auto stripes = make_stripes(1);
+  const ModelOptions mlp{.name = "mlp", .layers = 4, .width = 8};
+  const ModelOptions resnet{.name = "resnet", .layers = 3, .width = 4};
+  const auto expected = SmallRun(request_for("GPipe", 1), mlp, points).losses_of(3);
+  EXPECT_EQ(SmallRun(request_for("ZBV", 2), mlp, points).losses_of(3), expected);
+  const auto pictures = SmallRun(request_for("GPipe", 1), resnet, stripes).losses_of(3);
+  EXPECT_EQ(SmallRun(request_for("ZB-H1", 3), resnet, stripes).losses_of(3), pictures);
+}
+
+TEST(Trainer, GoesOnUnderAnotherScheduleAsIfNothingHadHappened) {
+  std::string folder = (std::filesystem::temp_directory_path() / "penstock-run-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::vector<double> expected = SmallRun(request_for("1F1B", 1)).losses_of(6);
+  SmallRun first(request_for("ZBV", 4));
+  EXPECT_EQ(first.losses_of(3), std::vector<double>(expected.begin(), expected.begin() + 3));
+  const auto checkpoint = first.trainer->save(folder, 0, "{}");
+  for (const int num_ranks : {1, 3}) {
+    SmallRun second(request_for("1F1B", num_ranks));
+    second.trainer->resume(checkpoint);
+    EXPECT_EQ(second.trainer->num_steps_done(), 3);
+    EXPECT_EQ(second.losses_of(3), std::vector<double>(expected.begin() + 3, expected.end()));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Trainer, TellsHowAStepWent) {
+  SmallRun run(request_for("1F1B", 2));
+  const StepFigures figures = run.trainer->step();
+  EXPECT_EQ(figures.step, 1);
+  EXPECT_EQ(figures.learning_rate, 0.02);
+  EXPECT_GT(figures.gradient_norm, 0);
+  EXPECT_THAT(figures.bubble, AllOf(Ge(0), Lt(1)));
+  EXPECT_GT(figures.seconds, 0);
+}
+
+// Not to be repaired by going on.
+TEST(Trainer, GivesUpIfGradientsStayInfinite) {
+  SmallRun run(request_for("1F1B", 2));
+  const torch::NoGradGuard no_gradients;
+  const torch::Tensor weight = run.pipeline->schedule().parameters().front();
+  const torch::Tensor kept = weight.clone();
+  weight.fill_(std::numeric_limits<float>::infinity());
+  const torch::AutoGradMode with_gradients(true);
+  EXPECT_THAT(message_of([&] { run.losses_of(30); }),
+              HasSubstr("step 20: the gradients are not finite, for the 20th time in a row"));
+}
+
+TEST(Evaluate, CoversTheDataInFullBatches) {
+  SmallRun run(request_for("1F1B", 2));
+  run.pipeline->train(false);
+  const auto schedule = run.pipeline->make_forward_schedule(2);
+  // 394 places, every sixth: 66 samples.
+  EXPECT_EQ(evaluate(*schedule, *run.data, 8, 1000).num_samples, 64);
+  const Evaluation two = evaluate(*schedule, *run.data, 8, 2);
+  EXPECT_EQ(two.num_samples, 16);
+  EXPECT_EQ(two.loss, evaluate(*schedule, *run.data, 8, 2).loss);
+  EXPECT_THAT(message_of([&] { evaluate(*schedule, *run.data, 100, 1); }),
+              HasSubstr("there are 66 samples to evaluate with, but a batch has 100"));
+}
+
+TEST(GenerateText, IsTheSameUnderEveryPlacement) {
+  torch::Tensor bytes = torch::arange(300, torch::kInt).remainder(50).add(60).to(torch::kByte);
+  const auto data = std::make_shared<TokenData>(
+      bytes, TokenDataOptions{.context = 6, .vocabulary = 256}, "bytes");
+  const auto text_of = [&](const std::string& schedule, int num_ranks) {
+    SmallRun run(request_for(schedule, num_ranks), small_gpt(), data);
+    run.pipeline->train(false);
+    return generate_text(*run.pipeline, "ab", {.context = 6, .num_tokens = 12, .seed = 4});
+  };
+  const std::string expected = text_of("1F1B", 1);
+  EXPECT_EQ(expected.size(), 14U);
+  EXPECT_EQ(text_of("ZBV", 2), expected);
+  EXPECT_EQ(text_of("1F1B", 3), expected);
+}
+
+TEST(RunFigures, DescribeEveryRank) {
+  SmallRun run(request_for("1F1B", 2));
+  run.losses_of(3);
+  const RunFigures figures = gather_figures(*run.pipeline, run.trainer->optimizer());
+  ASSERT_EQ(figures.ranks.size(), 2U);
+  std::int64_t parameter_bytes = 0;
+  for (const RankMemory& memory : figures.ranks) {
+    parameter_bytes += memory.parameter_bytes;
+    EXPECT_EQ(memory.gradient_bytes, memory.parameter_bytes);
+    EXPECT_EQ(memory.optimizer_bytes, 2 * memory.parameter_bytes);  // two averages
+    EXPECT_GT(memory.activation_bytes, 0);
+  }
+  EXPECT_EQ(parameter_bytes, 4 * run.model.num_parameters);
+  EXPECT_GT(figures.efficiency(), 0);
+  EXPECT_GT(figures.predicted.makespan, Duration::zero());
+  const auto entries = report_entries(figures);
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_TRUE(entries[0].is_measured);
+  EXPECT_FALSE(entries[1].is_measured);
+}
+
+TEST(PipelinePlan, SearchLeavesTheModelAsItWas) {
+  const auto stripes = make_stripes(1);
+  const ModelOptions resnet{.name = "resnet", .layers = 3, .width = 4};
+  const RunModel model = make_run_model(resnet, *stripes, 2, kSeed);
+  std::map<std::string, torch::Tensor> before;
+  for (const auto& tensor : model.captured.tensors) before[tensor.name] = tensor.tensor.clone();
+  const Batch batch = stripes->take({0, 1, 2, 3, 4, 5, 6, 7});
+  const PipelinePlan plan =
+      make_plan(model, {.schedule = "search", .num_ranks = 2, .num_microbatches = 4},
+                make_loss("auto", batch.targets), batch);
+  EXPECT_THAT(plan.remark, HasSubstr("predicted bubble"));
+  EXPECT_TRUE(check(lower(plan.schedule, {.sharding = false})).is_valid());
+  EXPECT_EQ(extent_of(plan.schedule).num_stages, plan.num_stages());
+  for (const auto& tensor : model.captured.tensors) {
+    EXPECT_TRUE(tensor.tensor.equal(before[tensor.name])) << tensor.name;
+    EXPECT_FALSE(tensor.tensor.grad().defined()) << tensor.name;
+  }
+}
+
+TEST(PipelinePlan, GoesToOtherProcessesAsText) {
+  const PipelinePlan plan{
+      .name = "1F1B",
+      .schedule = make_schedule("1F1B", {.num_ranks = 2, .num_microbatches = 3}),
+      .cuts = {7},
+      .remark = "a \"remark\""};
+  const PipelinePlan other = read_plan(write_plan(plan));
+  EXPECT_EQ(other.name, plan.name);
+  EXPECT_EQ(compute_actions(other.schedule), compute_actions(plan.schedule));
+  EXPECT_EQ(other.cuts, plan.cuts);
+  EXPECT_EQ(other.remark, plan.remark);
+}
+
+TEST(PipelinePlan, EvaluatesWhereStagesArePlaced) {
+  const Schedule zbv = make_schedule("ZBV", {.num_ranks = 3, .num_microbatches = 4});
+  const Schedule forwards = lower(forward_order(zbv, 2), {.sharding = false});
+  EXPECT_TRUE(check(forwards).is_valid());
+  EXPECT_EQ(extent_of(forwards).num_stages, 6);
+  EXPECT_EQ(extent_of(forwards).num_microbatches, 2);
+}
+
+TEST(PipelinePlan, RefusesSchedulesOfAnotherShape) {
+  const auto points = make_points(1);
+  const RunModel model = make_run_model({.name = "mlp"}, *points, 2, kSeed);
+  const Batch batch = points->take({0, 1, 2, 3});
+  const auto plan = [&](const PlanRequest& request) {
+    return message_of([&] { make_plan(model, request, make_loss("auto", batch.targets), batch); });
+  };
+  EXPECT_EQ(plan({.schedule = "mine.csv",
+                  .custom = make_schedule("1F1B", {.num_ranks = 3, .num_microbatches = 4}),
+                  .num_ranks = 2,
+                  .num_microbatches = 4}),
+            "the schedule \"mine.csv\" is for 3 ranks and 4 microbatches, but the run has 2 and 4; "
+            "give --ranks and --microbatches as the schedule has them");
+  EXPECT_THAT(plan({.schedule = "1f1c"}), HasSubstr("unknown schedule \"1f1c\""));
+  EXPECT_THAT(plan({.schedule = "1f1b", .num_ranks = 64}),
+              HasSubstr("cannot be cut into 64 stages"));
+}
+
+}  // namespace
+}  // namespace penstock
