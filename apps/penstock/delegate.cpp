@@ -41,6 +41,9 @@ void add_delegated_command(CLI::App& program, const std::string& name, const std
 }  // namespace
 
 void add_delegated_commands(CLI::App& program, Answer& /*answer*/) {
+  add_delegated_command(program, "train", "Train a model in a pipeline");
+  add_delegated_command(program, "eval", "Tell the loss of a trained model on held-out data");
+  add_delegated_command(program, "generate-text", "Let a trained model write text");
   add_delegated_command(program, "bench", "Measure pipelines on this machine");
   add_delegated_command(program, "inspect",
                         "Show the modules of a TorchScript model and what they cost");

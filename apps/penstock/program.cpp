@@ -62,7 +62,7 @@ int run_program(int argc, char** argv, std::initializer_list<AddCommand> command
       "Example:\n"
       "  penstock generate 1f1b --ranks 4 --microbatches 8 --format table\n"
       "\n"
-      "Exit status: 0 done, 1 the answer is no, 2 the question was wrong.");
+      "Exit status: 0 done, 1 the answer is no or a run has failed, 2 the question was wrong.");
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   program.require_subcommand(1);
   for (const AddCommand add : commands) add(program, answer);
@@ -70,6 +70,9 @@ int run_program(int argc, char** argv, std::initializer_list<AddCommand> command
     return static_cast<int>(run_command(program, answer, argc, argv));
   } catch (const ScheduleError& error) {
     complain(first_violation(error.report()));
+    return static_cast<int>(Answer::No);
+  } catch (const FailedRun& error) {
+    complain(error.what());
     return static_cast<int>(Answer::No);
   } catch (const std::bad_alloc&) {
     complain("out of memory");

@@ -6,8 +6,15 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "penstock/base/error.h"
 
 namespace penstock {
+
+// The question was right, but what it asked for broke down on the way: exit status 1.
+class FailedRun : public Error {
+ public:
+  using Error::Error;
+};
 
 using AddCommand = void (*)(CLI::App& program, Answer& answer);
 

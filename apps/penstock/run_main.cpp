@@ -6,5 +6,6 @@
 int main(int argc, char** argv) {
   return penstock::run_program(
       argc, argv,
-      {penstock::add_bench_command, penstock::add_inspect_command, penstock::add_split_command});
+      {penstock::add_train_command, penstock::add_eval_command, penstock::add_generate_text_command,
+       penstock::add_bench_command, penstock::add_inspect_command, penstock::add_split_command});
 }

@@ -64,7 +64,7 @@ void add_source_options(CLI::App& command, SourceFlags& flags) {
 Program load_program(const std::string& source, const SourceFlags& flags) {
   Program program;
   Schedule schedule;
-  if (is_file(source) || looks_like_file(source)) {
+  if (names_file(source)) {
     program.name = source == "-" ? "standard input" : source;
     schedule = read_schedule(source);
   } else {
@@ -83,6 +83,10 @@ Program load_program(const std::string& source, const SourceFlags& flags) {
   program.stages_per_rank = most_stages_per_rank(placement_of(program.schedule, extent.num_stages),
                                                  program.schedule.num_ranks());
   return program;
+}
+
+bool names_file(const std::string& source) {
+  return is_file(source) || looks_like_file(source);
 }
 
 std::string describe(const Program& program) {

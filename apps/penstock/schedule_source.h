@@ -30,6 +30,9 @@ struct Program {
 // is lowered; what is lowered already is proved.
 Program load_program(const std::string& source, const SourceFlags& flags);
 
+// Whether `source` is a file, or "-", rather than the name of a built-in schedule.
+bool names_file(const std::string& source);
+
 // "8 ranks, 16 stages, 32 microbatches"
 std::string describe(const Program& program);
 

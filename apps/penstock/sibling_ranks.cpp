@@ -20,13 +20,6 @@
 namespace penstock {
 namespace {
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  return arguments;
-}
-
 std::filesystem::path make_folder() {
   std::string name = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
@@ -36,6 +29,13 @@ std::filesystem::path make_folder() {
 }
 
 }  // namespace
+
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
 
 void add_sibling_flags(CLI::App& command, SiblingFlags& flags) {
   constexpr const char* kHidden = "";

@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+// The words that this process was started with, the name of the program first.
+std::vector<std::string> own_command_line();
+
 // For commands that measure processes: where a process finds the others. Without `folder`, it is
 // rank 0 and has to start them.
 struct SiblingFlags {

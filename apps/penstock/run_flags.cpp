@@ -1,0 +1,278 @@
+#include "run_flags.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "json_config.h"
+#include "option_values.h"
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+#include "penstock/run/checkpoint/checkpoint_folder.h"
+#include "penstock/run/checkpoint/manifest.h"
+#include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/train/training_loss.h"
+#include "schedule_io.h"
+#include "schedule_source.h"
+#include "shipped_text.h"
+
+namespace penstock {
+namespace {
+
+constexpr CountRange kCount{.smallest = 1, .largest = 1 << 24};
+
+std::optional<int> given(int number) {
+  return number == 0 ? std::nullopt : std::optional<int>(number);
+}
+
+ModelOptions model_options(const RunFlags& flags) {
+  return {.name = flags.model,
+          .layers = given(flags.layers),
+          .width = given(flags.width),
+          .heads = given(flags.heads),
+          .context = given(flags.context),
+          .vocabulary = given(flags.vocabulary),
+          .dropout = flags.dropout,
+          .is_tied = !flags.is_untied};
+}
+
+CLI::Option* expect_share(CLI::Option* option, double end) {
+  return option->check([end](const std::string& text) -> std::string {
+    const std::vector<double> numbers = parse_numbers(text, 1);
+    if (!numbers.empty() && numbers.front() < end) return "";
+    return fmt::format("expected a number from 0 up to below {:g}, found {}", end, quote(text));
+  });
+}
+
+void require_divisible(const RunFlags& flags) {
+  if (flags.batch % flags.microbatches == 0) return;
+  throw ArgumentError(fmt::format(
+      "a batch of {} samples cannot be divided into {} microbatches of one size; use a multiple of "
+      "{}, such as --batch {}",
+      flags.batch, flags.microbatches, flags.microbatches,
+      (flags.batch / flags.microbatches + 1) * flags.microbatches));
+}
+
+// A schedule file decides the shape of the run, as far as the command line does not.
+PlanRequest plan_request(const CLI::App& command, RunFlags& flags) {
+  PlanRequest request{.schedule = flags.schedule};
+  if (!same_name(flags.schedule, "search") && names_file(flags.schedule)) {
+    request.custom = read_schedule(flags.schedule);
+    if (command.get_option("--ranks")->count() == 0) flags.ranks = request.custom->num_ranks();
+    if (command.get_option("--microbatches")->count() == 0) {
+      flags.microbatches = std::max(1, extent_of(*request.custom).num_microbatches);
+    }
+  }
+  request.num_ranks = flags.ranks;
+  request.num_microbatches = flags.microbatches;
+  request.stages_per_rank = flags.stages_per_rank;
+  return request;
+}
+
+TransportKind transport_kind(const std::string& name) {
+  return name == "gloo" ? TransportKind::Gloo : TransportKind::SharedMemory;
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, RunFlags& flags) {
+  command
+      .add_option("--config", flags.config,
+                  "JSON file with the options below as keys; the command line wins")
+      ->type_name("FILE");
+
+  const std::string model = "Model";
+  command.add_option("--model", flags.model, "gpt, mlp, resnet or a TorchScript file")
+      ->type_name("MODEL")
+      ->capture_default_str()
+      ->group(model);
+  expect_count(
+      command.add_option("--layers", flags.layers, "blocks of a gpt or resnet, layers of an mlp"),
+      kCount)
+      ->type_name("N")
+      ->group(model);
+  expect_count(command.add_option("--width", flags.width, "size of its layers"), kCount)
+      ->type_name("N")
+      ->group(model);
+  expect_count(command.add_option("--heads", flags.heads, "of the attention of a gpt"), kCount)
+      ->type_name("N")
+      ->group(model);
+  expect_count(command.add_option("--context", flags.context, "tokens that a gpt sees"), kCount)
+      ->type_name("N")
+      ->group(model);
+  expect_count(command.add_option("--vocabulary", flags.vocabulary,
+                                  "different tokens; default: as the data has it"),
+               kCount)
+      ->type_name("N")
+      ->group(model);
+  expect_share(command.add_option("--dropout", flags.dropout,
+                                  "share of values that are left out in training"),
+               1)
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(model);
+  command.add_flag("--untied", flags.is_untied, "give the head of a gpt weights of its own")
+      ->group(model);
+
+  const std::string data = "Data";
+  command
+      .add_option(
+          "--data", flags.data,
+          "text files or folders, a token file (.bin, .u16, .u32) or tensors (.pt, .safetensors); "
+          "default: the text that comes with Penstock")
+      ->type_name("PATH")
+      ->group(data);
+  expect_share(command.add_option("--holdout", flags.holdout,
+                                  "share at the end of the data that is kept for eval"),
+               1)
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(data);
+  expect_choice(
+      command.add_option("--loss", flags.loss, "cross-entropy, mse or auto: by the targets"),
+      {"auto", "cross-entropy", "mse"})
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(data);
+  expect_count(
+      command.add_option("--batch", flags.batch, "samples of a step, over all microbatches"),
+      kCount)
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(data);
+  command.add_option("--seed", flags.seed, "decides parameters, batches and dropout")
+      ->check([](const std::string& text) {
+        const bool is_number = !text.empty() && text.size() < 20 &&
+                               text.find_first_not_of("0123456789") == std::string::npos;
+        return is_number ? std::string()
+                         : fmt::format("expected a whole number from 0 up, found {}", quote(text));
+      })
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(data);
+
+  const std::string pipeline = "Pipeline";
+  command
+      .add_option("--schedule", flags.schedule,
+                  "a name of 'penstock list', a CSV or JSON file, or search: measures a few steps "
+                  "and picks order and balance")
+      ->type_name("SCHEDULE")
+      ->capture_default_str()
+      ->group(pipeline);
+  expect_count(command.add_option("-p,--ranks", flags.ranks, "ranks of the pipeline"),
+               {.smallest = 1, .largest = 1024})
+      ->type_name("P")
+      ->capture_default_str()
+      ->group(pipeline);
+  expect_count(
+      command.add_option("-m,--microbatches", flags.microbatches, "microbatches of a step"), kCount)
+      ->type_name("M")
+      ->capture_default_str()
+      ->group(pipeline);
+  expect_count(command.add_option("-v,--stages-per-rank", flags.stages_per_rank,
+                                  "default: as the schedule has it"),
+               {.smallest = 1, .largest = 1024})
+      ->type_name("V")
+      ->group(pipeline);
+  expect_choice(
+      command.add_option("--transport", flags.transport,
+                         "ranks are threads, or processes that reach each other by shared "
+                         "memory (shm) or gloo"),
+      {"threads", "shm", "gloo"})
+      ->type_name("WAY")
+      ->capture_default_str()
+      ->group(pipeline);
+  command.add_option("--checkpoint", flags.checkpoint, "folder of checkpoints")
+      ->type_name("FOLDER")
+      ->group("Checkpoints");
+  add_sibling_flags(command, flags.sibling);
+}
+
+void prepare_process() {
+  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
+  const std::string core = better_blas_core();
+  // If it is set already, this is the second start, or the user knows better.
+  if (!core.empty() && std::getenv(kVariable) == nullptr) {
+    setenv(kVariable, core.c_str(), /*overwrite=*/0);
+    std::vector<std::string> arguments = own_command_line();
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    execv("/proc/self/exe", pointers.data());  // if it fails, all is well but slow
+  }
+  keep_freed_memory();
+  use_one_blas_thread();
+  at::set_num_threads(1);
+}
+
+std::filesystem::path checkpoint_to_use(const RunFlags& flags) {
+  const std::optional<std::filesystem::path> path = latest_checkpoint(flags.checkpoint);
+  if (!path) {
+    throw Error(fmt::format("there is no checkpoint in {}", quote(flags.checkpoint, 200)));
+  }
+  return *path;
+}
+
+void apply_checkpoint(CLI::App& command, const std::filesystem::path& path) {
+  const auto note = nlohmann::json::parse(manifest_of(path).position.data, nullptr, false);
+  if (!note.is_object() || !note.contains("options")) return;  // written by another program
+  apply_config(command, note.at("options"), path.string(), UnknownKeys::Ignore);
+}
+
+std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
+  nlohmann::json options = options_as_config(
+      command, {"model",        "layers", "width",        "heads",     "context", "vocabulary",
+                "dropout",      "untied", "data",         "holdout",   "loss",    "batch",
+                "microbatches", "seed",   "steps",        "optimizer", "lr",      "min-lr",
+                "lr-schedule",  "warmup", "weight-decay", "clip"});
+  if (options.contains("data")) {
+    // Found again from another folder, too.
+    std::vector<std::string> paths;
+    for (const std::string& path : command.get_option("--data")->results()) {
+      paths.push_back(std::filesystem::absolute(path).lexically_normal());
+    }
+    options["data"] = paths;
+  }
+  return nlohmann::json{{"options", options}, {"data", data.fingerprint()}}.dump();
+}
+
+RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
+  const PlanRequest request = plan_request(command, flags);
+  require_divisible(flags);
+  RunSetup setup;
+  const bool takes_shipped_text =
+      flags.data.empty() && flags.model != "mlp" && flags.model != "resnet";
+  const ModelOptions options = model_options(flags);
+  setup.data = read_data(takes_shipped_text ? shipped_text() : flags.data, options, flags.seed);
+  setup.training = setup.data->part({.begin = 0, .end = 1 - flags.holdout});
+  setup.held_out = flags.holdout == 0 ? setup.data : setup.data->part({.begin = 1 - flags.holdout});
+  const Batch batch = setup.training->take(
+      draw_samples({.seed = flags.seed, .batch = flags.batch}, setup.training->num_samples()));
+  setup.loss = make_loss(flags.loss, batch.targets);
+  setup.model = make_run_model(options, *setup.data, flags.batch / flags.microbatches, flags.seed);
+  if (flags.is_first_process()) {
+    setup.plan = make_plan(setup.model, request, setup.loss, batch);
+  }
+  return setup;
+}
+
+RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
+  if (!flags.uses_processes()) return;
+  siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.ranks);
+  world_ = std::make_unique<World>(siblings_->world());
+  setup.plan =
+      read_plan(decide_for_all(world_.get(), "plan", [&setup] { return write_plan(setup.plan); }));
+  processes_.world = world_.get();
+  processes_.ranks = std::make_shared<ProcessRanks>(
+      *world_, ProcessRankOptions{.transport = transport_kind(flags.transport)});
+}
+
+void RunRanks::wait_for_all() {
+  if (world_) world_->exchange(world_->everyone(), "end", "");
+}
+
+}  // namespace penstock

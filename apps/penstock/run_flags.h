@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "penstock/run/train/run_pipeline.h"
+#include "sibling_ranks.h"
+
+namespace penstock {
+
+// What train, eval and generate-text have in common; filled from the command line, a config and a
+// checkpoint. Numbers that are 0 are left to the model.
+struct RunFlags {
+  std::string config;
+  std::string model = "gpt";
+  int layers = 0;
+  int width = 0;
+  int heads = 0;
+  int context = 0;
+  int vocabulary = 0;
+  double dropout = 0;
+  bool is_untied = false;
+  std::vector<std::string> data;
+  double holdout = 0.1;
+  std::string loss = "auto";
+
+  std::string schedule = "1F1B";
+  int ranks = 2;
+  int stages_per_rank = 0;
+  int microbatches = 8;
+  int batch = 32;
+  std::string transport = "threads";
+  std::uint64_t seed = 1;
+  std::string checkpoint;
+  SiblingFlags sibling;
+
+  bool uses_processes() const { return transport != "threads"; }
+  bool is_first_process() const { return sibling.rank == 0; }
+};
+
+void add_run_options(CLI::App& command, RunFlags& flags);
+
+// Starts this program anew if OpenBLAS has to be told what processor this is, which it has to know
+// from the beginning. To be called first.
+void prepare_process();
+
+// The latest checkpoint in the folder of --checkpoint. Throws Error if there is none.
+std::filesystem::path checkpoint_to_use(const RunFlags& flags);
+
+// Takes over, from the checkpoint at `path`, what makes the model and the data of the run that has
+// written it; what was given on the command line stays.
+void apply_checkpoint(CLI::App& command, const std::filesystem::path& path);
+
+// What a checkpoint keeps of the options, for apply_checkpoint(), and of the data.
+std::string checkpoint_note(const CLI::App& command, const Dataset& data);
+
+// Everything that a run needs before its ranks start. Throws Error for what is wrong with the
+// question: files, names, sizes.
+struct RunSetup {
+  std::shared_ptr<const Dataset> data;
+  std::shared_ptr<const Dataset> training;
+  std::shared_ptr<const Dataset> held_out;
+  RunModel model;
+  LossFunction loss;
+  PipelinePlan plan;  // of the first process alone
+};
+RunSetup prepare_run(const CLI::App& command, RunFlags& flags);
+
+// The ranks of a run: threads, or processes that are started here.
+class RunRanks {
+ public:
+  RunRanks(const RunFlags& flags, RunSetup& setup);
+
+  const RunProcesses& processes() const { return processes_; }
+
+  // Until all processes are here, so that none ends while another one still talks.
+  void wait_for_all();
+
+ private:
+  std::unique_ptr<SiblingRanks> siblings_;
+  std::unique_ptr<World> world_;
+  RunProcesses processes_;
+};
+
+}  // namespace penstock

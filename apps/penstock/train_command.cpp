@@ -1,0 +1,408 @@
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "forward_run.h"
+#include "interruption.h"
+#include "json_config.h"
+#include "option_values.h"
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/report/html_report.h"
+#include "penstock/run/checkpoint/checkpoint_folder.h"
+#include "penstock/run/libtorch/cause.h"
+#include "penstock/run/train/run_figures.h"
+#include "penstock/run/train/text_generation.h"
+#include "program.h"
+#include "run_flags.h"
+#include "schedule_io.h"
+#include "train_output.h"
+
+namespace penstock {
+namespace {
+
+struct TrainFlags {
+  RunFlags run;
+  int steps = 500;
+  std::string optimizer = "AdamW";
+  double learning_rate = 5e-3;
+  double least_learning_rate = 5e-4;
+  std::string decay = "cosine";
+  int warm_up = -1;  // not given
+  std::string weight_decay;
+  std::string clip = "1";
+  int checkpoint_every = 0;
+  int keep = 3;
+  bool resumes = false;
+  std::string log_path;
+  std::string report_path = "report.html";
+  bool has_no_report = false;
+  int sample = 240;
+};
+
+// Steps in which the learning rate rises.
+int warm_up_of(const TrainFlags& flags) {
+  constexpr int kUsual = 20;
+  constexpr int kShare = 10;
+  if (flags.warm_up < 0) return std::min(kUsual, flags.steps / kShare);
+  if (flags.warm_up < flags.steps) return flags.warm_up;
+  throw ArgumentError(fmt::format("--warmup {} leaves nothing of {} to train with; use fewer",
+                                  flags.warm_up, counted(flags.steps, "step", "steps")));
+}
+
+TrainerOptions trainer_options(const TrainFlags& flags) {
+  TrainerOptions options;
+  options.batch = flags.run.batch;
+  options.seed = flags.run.seed;
+  options.optimizer = flags.optimizer;
+  options.optimizer_options.learning_rate = flags.learning_rate;
+  if (!flags.weight_decay.empty()) {
+    options.optimizer_options.weight_decay = parse_numbers(flags.weight_decay, 1).front();
+  }
+  options.learning_rate = {.peak = flags.learning_rate,
+                           .minimum = std::min(flags.least_learning_rate, flags.learning_rate),
+                           .decay = parse_decay(flags.decay),
+                           .num_warm_up_steps = warm_up_of(flags),
+                           .num_steps = flags.steps};
+  if (!flags.clip.empty() && flags.clip != "0") {
+    options.clip = parse_numbers(flags.clip, 1).front();
+  }
+  return options;
+}
+
+// A failure over several processes takes a line for each of them.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char letter : text) {
+    if (letter == '\n') {
+      line += ';';
+    } else if (letter != ' ' || !line.ends_with(' ')) {
+      line += letter;
+    }
+  }
+  return line;
+}
+
+// Better now than after an hour of training.
+void require_writable(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) == 0) return;
+  throw Error(fmt::format("cannot write {}: {}", quote(path, 200), std::strerror(errno)));
+}
+
+// Stops all processes of a run after the same step.
+class StopSign {
+ public:
+  explicit StopSign(World* world) : world_(world) {}
+
+  // Before step `number`, from 1: the first process says if it is the last one.
+  void announce(std::int64_t number) {
+    if (world_ == nullptr || world_->rank() != 0 || is_announced_ || interruption() == 0) return;
+    world_->store().set(kKey, std::to_string(number));
+    is_announced_ = true;
+  }
+
+  // After step `number`. Nobody finishes a step that the first process has not begun, so what it
+  // has said about that step is known by now; it may be ahead already, and have said more.
+  bool is_up(std::int64_t number) const {
+    if (world_ == nullptr) return interruption() != 0;
+    if (world_->rank() == 0) return is_announced_;
+    const std::optional<std::string> last = world_->store().find(kKey);
+    return last && std::stoll(*last) <= number;
+  }
+
+ private:
+  static constexpr const char* kKey = "train/last_step";
+  World* world_;
+  bool is_announced_ = false;
+};
+
+class TrainCommand {
+ public:
+  // `flags` are bound to the options of `command`: a checkpoint changes them.
+  TrainCommand(CLI::App& command, TrainFlags& flags) : command_(command), flags_(flags) {}
+
+  Answer run();
+
+ private:
+  void take_up_checkpoint();
+  void introduce(const RunSetup& setup) const;
+  void train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
+  void finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
+  void tell_of_stop(const Trainer& trainer) const;
+  // Where the losses arrive.
+  static bool is_talking(const RunPipeline& pipeline) { return pipeline.has_last_stage(); }
+
+  CLI::App& command_;
+  TrainFlags& flags_;
+  std::optional<std::filesystem::path> resumed_;  // the checkpoint that the run goes on from
+  bool is_stopped_ = false;
+  double first_loss_ = 0;
+  double last_loss_ = 0;
+  double units_per_second_ = 0;
+};
+
+void TrainCommand::take_up_checkpoint() {
+  const std::string& folder = flags_.run.checkpoint;
+  if (folder.empty()) {
+    if (flags_.resumes)
+      throw ArgumentError("--resume needs --checkpoint, the folder to go on from");
+    if (flags_.checkpoint_every > 0) {
+      throw ArgumentError("--checkpoint-every needs --checkpoint, the folder to write to");
+    }
+    return;
+  }
+  const std::optional<std::filesystem::path> latest = latest_checkpoint(folder);
+  if (!latest) return;
+  if (!flags_.resumes) {
+    throw ArgumentError(fmt::format(
+        "there are checkpoints in {} already; give --resume to go on, or another folder",
+        quote(folder, 200)));
+  }
+  resumed_ = latest;
+  apply_checkpoint(command_, *latest);
+}
+
+void TrainCommand::introduce(const RunSetup& setup) const {
+  const RunFlags& run = flags_.run;
+  fmt::print("model {} with {} parameters on {}\n", quote(run.model, 200),
+             setup.model.num_parameters, setup.data->description());
+  fmt::print("{}: {}, {}, {} of {}, {}\n", setup.plan.name, counted(run.ranks, "rank", "ranks"),
+             counted(setup.plan.num_stages(), "stage", "stages"),
+             counted(run.microbatches, "microbatch", "microbatches"),
+             counted(run.batch / run.microbatches, "sample", "samples"),
+             run.uses_processes() ? "processes over " + run.transport : "threads");
+  if (!setup.plan.remark.empty()) fmt::print("{}\n", setup.plan.remark);
+  if (resumed_) fmt::print("going on from {}\n", resumed_->string());
+  std::fflush(stdout);
+}
+
+void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup) {
+  const double units_per_step =
+      static_cast<double>(flags_.run.batch * setup.training->units_per_sample());
+  const std::string note = checkpoint_note(command_, *setup.data);
+  TrainProgress progress({.num_steps = flags_.steps,
+                          .first_step = trainer.num_steps_done(),
+                          .units_per_step = units_per_step,
+                          .unit = setup.training->unit()});
+  std::optional<TrainLog> log;
+  if (is_talking(pipeline) && !flags_.log_path.empty()) {
+    log.emplace(flags_.log_path, resumed_.has_value(), setup.training->unit());
+  }
+  StopSign stop(pipeline.world());
+  bool is_first = true;
+  while (trainer.num_steps_done() < flags_.steps && !is_stopped_) {
+    stop.announce(trainer.num_steps_done() + 1);
+    const StepFigures figures = trainer.step();
+    if (std::exchange(is_first, false)) first_loss_ = figures.loss;
+    last_loss_ = figures.loss;
+    if (is_talking(pipeline)) progress.show(figures);
+    if (log) log->write(figures, units_per_step);
+    is_stopped_ = stop.is_up(figures.step);
+    const bool is_last = is_stopped_ || figures.step == flags_.steps;
+    const bool is_due = flags_.checkpoint_every > 0 && figures.step % flags_.checkpoint_every == 0;
+    if (!flags_.run.checkpoint.empty() && (is_last || is_due)) {
+      trainer.save(flags_.run.checkpoint, flags_.keep, note);
+    }
+  }
+  units_per_second_ = progress.units_per_second();
+  if (is_talking(pipeline)) progress.end();
+}
+
+void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup) {
+  const RunFigures figures = gather_figures(pipeline, trainer.optimizer());
+  pipeline.train(false);
+  std::string sample;
+  const std::optional<TokenShape> shape = token_shape_of(*setup.data);
+  if (flags_.sample > 0 && shape && shape->vocabulary == kNumByteTokens) {
+    sample = generate_text(
+        pipeline, "The ",
+        {.context = shape->context, .num_tokens = flags_.sample, .seed = flags_.run.seed});
+  }
+  if (!is_talking(pipeline)) return;
+  fmt::print("loss {:.4f} at first, {:.4f} at last\n\n", first_loss_, last_loss_);
+  fmt::print("{}", figures_table(figures, units_per_second_, setup.training->unit()));
+  if (!sample.empty()) {
+    fmt::print("\na sample of what it writes:\n{}", quoted_text(printable_text(sample)));
+  }
+  if (!flags_.has_no_report) {
+    write_output(write_html_report(report_entries(figures),
+                                   {.title = fmt::format("Training, {}", figures.schedule)}),
+                 flags_.report_path);
+    fmt::print("\n{} has the last step, measured and predicted\n", flags_.report_path);
+  }
+  if (!flags_.run.checkpoint.empty()) {
+    fmt::print("{} has the checkpoint\n",
+               checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
+  }
+  std::fflush(stdout);
+}
+
+Answer TrainCommand::run() {
+  prepare_process();
+  if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
+  if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
+  if (!flags_.has_no_report) require_writable(flags_.report_path);
+  if (!flags_.log_path.empty()) TrainLog(flags_.log_path, /*appends=*/true, "");
+  take_up_checkpoint();
+  const TrainerOptions options = trainer_options(flags_);
+  RunSetup setup = prepare_run(command_, flags_.run);
+  RunRanks ranks(flags_.run, setup);
+  RunPipeline pipeline(setup.model, setup.plan,
+                       {.loss = setup.loss, .processes = ranks.processes()});
+  Trainer trainer(pipeline, *setup.training, options);
+  if (resumed_) trainer.resume(*resumed_);
+  if (flags_.run.is_first_process()) introduce(setup);
+  if (trainer.num_steps_done() >= flags_.steps) {
+    if (is_talking(pipeline)) {
+      fmt::print("all {} are done already; give --steps for more\n",
+                 counted(flags_.steps, "step", "steps"));
+    }
+    return Answer::Yes;
+  }
+  if (flags_.run.is_first_process()) catch_interruptions(Interrupted::TakesNote);
+  try {
+    train(pipeline, trainer, setup);
+    if (!is_stopped_) finish(pipeline, trainer, setup);
+    ranks.wait_for_all();
+  } catch (const std::exception& error) {
+    throw FailedRun(in_one_line(cause_of(error)));
+  }
+  if (!is_stopped_) return Answer::Yes;
+  if (flags_.run.is_first_process()) tell_of_stop(trainer);
+  return interruption() == SIGTERM ? Answer::Terminated : Answer::Interrupted;
+}
+
+void TrainCommand::tell_of_stop(const Trainer& trainer) const {
+  fmt::print("stopped after step {} of {}", trainer.num_steps_done(), flags_.steps);
+  if (!flags_.run.checkpoint.empty()) {
+    fmt::print("; {} has the checkpoint, and --resume goes on from there",
+               checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+void add_options(CLI::App& command, TrainFlags& flags) {
+  add_run_options(command, flags.run);
+  command.get_option("--checkpoint")
+      ->description("folder to write checkpoints to, at the end and when interrupted");
+
+  const std::string training = "Training";
+  expect_count(command.add_option("--steps", flags.steps, "steps of the whole run"))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(training);
+  command.add_option("--optimizer", flags.optimizer, "SGD, Adam, AdamW, RMSprop or Adagrad")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(training);
+  expect_numbers(command.add_option("--lr", flags.learning_rate, "learning rate at its peak"),
+                 "0.003")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+  expect_numbers(command.add_option("--min-lr", flags.least_learning_rate,
+                                    "learning rate at the end, unless it is constant"),
+                 "0.0003")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+  expect_choice(command.add_option("--lr-schedule", flags.decay,
+                                   "how the learning rate falls: constant, linear or cosine"),
+                {"constant", "linear", "cosine"})
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(training);
+  expect_count(command.add_option("--warmup", flags.warm_up,
+                                  "steps in which the learning rate rises to its peak; default: "
+                                  "20, or a tenth of a short run"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->group(training);
+  expect_numbers(
+      command.add_option("--weight-decay", flags.weight_decay, "default: as the optimizer has it"),
+      "0.01")
+      ->type_name("X")
+      ->group(training);
+  expect_numbers(command.add_option("--clip", flags.clip,
+                                    "largest norm of the gradients over all stages; 0: no limit"),
+                 "1")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+
+  const std::string checkpoints = "Checkpoints";
+  expect_count(command.add_option("--checkpoint-every", flags.checkpoint_every,
+                                  "steps between checkpoints; default: at the end alone"))
+      ->type_name("N")
+      ->group(checkpoints);
+  expect_count(command.add_option("--keep", flags.keep, "checkpoints to keep; 0: all"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(checkpoints);
+  command
+      .add_flag("--resume", flags.resumes,
+                "go on from the latest checkpoint in the folder, if there is one; options that are "
+                "not given are as they were")
+      ->group(checkpoints);
+
+  const std::string output = "Output";
+  command.add_option("--log", flags.log_path, "write a line of JSON per step to this file")
+      ->type_name("FILE")
+      ->group(output);
+  command
+      .add_option("--report", flags.report_path, "page with the last step, measured and predicted")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->group(output);
+  command.add_flag("--no-report", flags.has_no_report, "write no such page")->group(output);
+  expect_count(command.add_option("--sample", flags.sample,
+                                  "bytes that a gpt of bytes writes at the end; 0: none"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(output);
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& program, Answer& answer) {
+  const auto flags = std::make_shared<TrainFlags>();
+  CLI::App* command = program.add_subcommand("train", "Train a model in a pipeline");
+  command->footer(
+      "Examples:\n"
+      "  penstock train --steps 10\n"
+      "  penstock train --schedule zbv --layers 2 --width 32 --steps 4 --checkpoint run --log "
+      "run.jsonl\n"
+      "  penstock train --model mlp --schedule search --ranks 3 --transport shm --steps 4\n"
+      "\n"
+      "Without options, it trains a small GPT on the text that comes with Penstock, in about a "
+      "minute\n"
+      "on two cores, and shows how well the pipeline did and what the model writes.\n"
+      "\n"
+      "The loss after N steps depends on the model, the data, the batch, the number of "
+      "microbatches, the\n"
+      "optimizer and the seed: not on the schedule, the ranks or how they reach each other, to the "
+      "last\n"
+      "bit. Ctrl-C finishes the step, writes a checkpoint if there is a folder for it, and ends "
+      "with\n"
+      "status 130; --resume goes on as if nothing had happened, under any schedule.\n"
+      "docs/guide/training.md has more.");
+  add_options(*command, *flags);
+  command->callback([flags, command, &answer] {
+    answer = run_as_rank(flags->run, [&] { return TrainCommand(*command, *flags).run(); });
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,282 @@
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace penstock::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A model that takes no time, on a text of its own.
+class TrainProgram : public ::testing::Test {
+ protected:
+  TrainProgram() {
+    std::string text;
+    for (int line = 0; line < 60; ++line) text += "pack my box with five dozen jugs\n";
+    folder_.write("text.txt", text);
+  }
+
+  // Runs `penstock` and what follows, in a folder of its own.
+  ProgramResult run(const std::string& arguments) const {
+    return run_shell("cd '" + folder_.path("") + "' && penstock " + arguments);
+  }
+  ProgramResult train(const std::string& arguments) const {
+    return run(
+        "train --data text.txt --layers 2 --width 8 --heads 2 --context 8 --batch 8 "
+        "--microbatches 4 --sample 0 --no-report " +
+        arguments);
+  }
+  // What a run has logged, line by line.
+  std::vector<nlohmann::json> log(const std::string& name) const {
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(read_file(folder_.path(name)));
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  std::vector<double> losses(const std::string& name) const {
+    std::vector<double> values;
+    for (const auto& line : log(name)) values.push_back(line.at("loss"));
+    return values;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+void expect_refusal(const ProgramResult& result, const std::string& message) {
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_EQ(result.errors, "penstock: " + message + "\n");
+}
+
+TEST_F(TrainProgram, HasTheSameLossesHoweverItRuns) {
+  ASSERT_EQ(train("--steps 5 --dropout 0.1 --ranks 1 --log reference.jsonl").exit_status, 0);
+  const std::vector<double> expected = losses("reference.jsonl");
+  ASSERT_EQ(expected.size(), 5U);
+  EXPECT_LT(expected.back(), expected.front());
+  for (const char* way :
+       {"--ranks 2", "--ranks 4 --schedule zbv", "--ranks 2 --schedule interleaved1f1b",
+        "--ranks 2 --schedule search", "--ranks 2 --schedule gpipe --transport shm",
+        "--ranks 4 --schedule dualpipev --transport shm",
+        "--ranks 2 --schedule zb-h2 --transport gloo"}) {
+    SCOPED_TRACE(way);
+    const ProgramResult result =
+        train(std::string("--steps 5 --dropout 0.1 --log other.jsonl ") + way);
+    ASSERT_EQ(result.exit_status, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    EXPECT_EQ(losses("other.jsonl"), expected);
+  }
+}
+
+TEST_F(TrainProgram, TellsHowItWentInPlainText) {
+  const ProgramResult result = run(
+      "train --data text.txt --layers 1 --width 8 --heads 1 --context 8 --steps 12 --log l.jsonl");
+  ASSERT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(result.errors, "");
+  EXPECT_THAT(result.output,
+              AllOf(StartsWith("model \"gpt\" with "), HasSubstr("text, 1 980 bytes\n"),
+                    HasSubstr("1F1B: 2 ranks, 2 stages, 8 microbatches of 4 samples, threads\n"),
+                    HasSubstr("step 1/12  loss "), HasSubstr("step 12/12  loss "),
+                    HasSubstr("throughput "), HasSubstr("% of that bound"),
+                    HasSubstr("peak memory"), HasSubstr("a sample of what it writes:\n| The "),
+                    HasSubstr("report.html has the last step, measured and predicted\n")));
+  EXPECT_THAT(result.output, Not(HasSubstr("\r")));
+  EXPECT_THAT(result.output, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(read_file(folder_.path("report.html")),
+              AllOf(HasSubstr("1F1B, measured"), HasSubstr("1F1B, predicted")));
+  const auto lines = log("l.jsonl");
+  ASSERT_EQ(lines.size(), 12U);
+  EXPECT_EQ(lines.back().at("step"), 12);
+  for (const char* key : {"loss", "tokens_per_s", "lr", "norm", "bubble"}) {
+    EXPECT_GT(lines.back().at(key).get<double>(), 0) << key;
+  }
+}
+
+TEST_F(TrainProgram, ShowsABarOnATerminal) {
+  const ProgramResult result = run_shell(
+      "cd '" + folder_.path("") +
+      "' && script -qec 'penstock train --data text.txt --layers 1 --width 8 --heads 1 --context 8 "
+      "--steps 12 --no-report --sample 0' /dev/null");
+  ASSERT_EQ(result.exit_status, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("\r["), HasSubstr("] step 12/12  loss "),
+                                   HasSubstr("tokens/s"), HasSubstr("bubble ")));
+}
+
+TEST_F(TrainProgram, GoesOnFromACheckpointUnderAnotherSchedule) {
+  ASSERT_EQ(train("--steps 6 --log whole.jsonl").exit_status, 0);
+  ASSERT_EQ(train("--steps 6 --schedule zbv --checkpoint run --checkpoint-every 2 --keep 2 --log "
+                  "a.jsonl")
+                .exit_status,
+            0);
+  EXPECT_EQ(losses("a.jsonl"), losses("whole.jsonl"));
+  std::filesystem::remove_all(folder_.path("run/step-00000006"));
+  // The options come from the checkpoint.
+  const ProgramResult resumed =
+      run("train --checkpoint run --resume --ranks 3 --transport shm --no-report --log b.jsonl");
+  ASSERT_EQ(resumed.exit_status, 0) << resumed.errors;
+  EXPECT_THAT(resumed.output, HasSubstr("going on from run/step-00000004\n"));
+  const std::vector<double> whole = losses("whole.jsonl");
+  EXPECT_EQ(losses("b.jsonl"), std::vector<double>(whole.begin() + 4, whole.end()));
+  EXPECT_THAT(run("train --checkpoint run --resume --no-report").output,
+              HasSubstr("all 6 steps are done already"));
+  expect_refusal(train("--checkpoint run"),
+                 "there are checkpoints in \"run\" already; give --resume to go on, or another "
+                 "folder");
+}
+
+TEST_F(TrainProgram, EvaluatesAndWritesTextFromACheckpoint) {
+  ASSERT_EQ(train("--steps 3 --checkpoint run").exit_status, 0);
+  const auto loss_of = [&](const std::string& arguments) {
+    const ProgramResult result = run("eval --checkpoint run --json " + arguments);
+    EXPECT_EQ(result.exit_status, 0) << result.errors;
+    return nlohmann::json::parse(result.output).at("loss").get<double>();
+  };
+  const double loss = loss_of("");
+  EXPECT_EQ(loss_of("--ranks 3"), loss);
+  EXPECT_EQ(loss_of("--schedule zbv --transport shm"), loss);
+  const ProgramResult text = run("generate-text --checkpoint run --tokens 12 --prompt box");
+  ASSERT_EQ(text.exit_status, 0) << text.errors;
+  EXPECT_THAT(text.output, StartsWith("box"));
+  EXPECT_EQ(run("generate-text --checkpoint run --tokens 12 --prompt box --ranks 1").output,
+            text.output);
+  EXPECT_EQ(run("generate-text --checkpoint run --tokens 12 --prompt box --transport gloo").output,
+            text.output);
+  expect_refusal(run("eval --checkpoint nowhere"), "there is no checkpoint in \"nowhere\"");
+}
+
+TEST_F(TrainProgram, StopsWithACheckpointWhenInterrupted) {
+  // A signal as soon as the first steps are there; the pipe ends with the program.
+  for (const char* transport : {"threads", "shm"}) {
+    SCOPED_TRACE(transport);
+    const std::string name = std::string("run-") + transport;
+    const ProgramResult result = run_shell(
+        "cd '" + folder_.path("") + "' && mkfifo out-" + transport +
+        "; timeout -s KILL 60 penstock train --data text.txt --layers 1 --width 8 --heads 1 "
+        "--context 8 --steps "
+        "1000000 "
+        "--no-report --sample 0 --checkpoint " +
+        name + " --transport " + transport + " --log " + name + ".jsonl > out-" + transport +
+        " & job=$!; while read -r line; do case $line in step*) kill -INT $job;; esac; "
+        "echo \"$line\"; done < out-" +
+        transport + "; wait $job");
+    EXPECT_EQ(result.exit_status, 130) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    EXPECT_THAT(result.output, HasSubstr("stopped after step "));
+    const std::size_t num_steps = losses(name + ".jsonl").size();
+    std::ostringstream step;
+    step << name << "/step-" << std::setw(8) << std::setfill('0') << num_steps;
+    EXPECT_THAT(result.output, HasSubstr(step.str() + " has the checkpoint"));
+    EXPECT_TRUE(std::filesystem::exists(folder_.path(step.str() + "/manifest.json")));
+  }
+}
+
+TEST_F(TrainProgram, TakesItsOptionsFromAFileToo) {
+  folder_.write("run.json", R"({"data": ["text.txt"], "layers": 1, "width": 8, "heads": 1,
+    "context": 8, "steps": 9, "no-report": true, "sample": 0, "lr": 0.01})");
+  const ProgramResult result = run("train --config run.json --steps 2 --log l.jsonl");
+  ASSERT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(losses("l.jsonl").size(), 2U);  // the command line wins
+  EXPECT_EQ(log("l.jsonl").front().at("lr"), 0.01);
+  folder_.write("wrong.json", R"({"stesp": 9})");
+  expect_refusal(run("train --config wrong.json"),
+                 "wrong.json: unknown key \"stesp\"; did you mean \"steps\"?");
+  folder_.write("value.json", R"({"steps": "many"})");
+  expect_refusal(run("train --config value.json"),
+                 "value.json: steps: expected a whole number from 1 to 2147483647, found \"many\"");
+  folder_.write("cut.json", "{\n\"steps\": 9");
+  expect_refusal(run("train --config cut.json"),
+                 "cut.json:2: not JSON; expected an object such as {\"steps\": 100}");
+}
+
+TEST_F(TrainProgram, TrainsOtherModels) {
+  EXPECT_EQ(run("train --model mlp --layers 3 --steps 3 --no-report --schedule zb-h1").exit_status,
+            0);
+  EXPECT_EQ(
+      run("train --model resnet --layers 3 --width 4 --batch 8 --steps 2 --no-report").exit_status,
+      0);
+  // A TorchScript file of words, and tokens for it.
+  folder_.write("model.pt", read_file(PENSTOCK_SOURCE_DIR "/tests/run/pipe/fixtures/tied_gpt.pt"));
+  std::string tokens;
+  for (int index = 0; index < 400; ++index) tokens += {static_cast<char>(index * index % 7), '\0'};
+  folder_.write("tokens.bin", tokens);
+  const ProgramResult script =
+      run("train --model model.pt --data tokens.bin --context 6 --steps 3 --no-report");
+  EXPECT_EQ(script.exit_status, 0) << script.errors;
+  // And a schedule of one's own.
+  ASSERT_EQ(run("generate zb-h1 -p 3 -m 4 --output mine.csv").exit_status, 0);
+  const ProgramResult custom =
+      run("train --model mlp --schedule mine.csv --batch 8 --steps 2 --no-report");
+  EXPECT_EQ(custom.exit_status, 0) << custom.errors;
+  EXPECT_THAT(custom.output, HasSubstr("mine.csv: 3 ranks, 3 stages, 4 microbatches"));
+}
+
+TEST_F(TrainProgram, RefusesWithOneLine) {
+  folder_.write("empty.txt", "");
+  folder_.write("junk.pt", "no model");
+  expect_refusal(run("train --data missing.txt"),
+                 "cannot read \"missing.txt\": there is no such file or folder");
+  expect_refusal(run("train --data empty.txt --context 8"),
+                 "\"empty.txt\": it has 0 bytes of text, but a sample takes 9 with its target");
+  EXPECT_THAT(run("train --model junk.pt").errors,
+              AllOf(StartsWith("penstock: junk.pt: not a TorchScript file"), HasSubstr("save()")));
+  expect_refusal(train("--batch 9"), "--batch: given more than once (see 'penstock train --help')");
+  expect_refusal(run("train --batch 9"),
+                 "a batch of 9 samples cannot be divided into 8 microbatches of one size; use a "
+                 "multiple of 8, such as --batch 16");
+  EXPECT_THAT(run("train --schedule 1f1c").errors, HasSubstr("unknown schedule \"1f1c\""));
+  EXPECT_THAT(train("--optimizer adma").errors, HasSubstr("did you mean \"Adam\"?"));
+  expect_refusal(run("train --model gtp"),
+                 "unknown model \"gtp\"; expected gpt, mlp, resnet or a TorchScript file; did you "
+                 "mean \"gpt\"?");
+  expect_refusal(run("train --report nowhere/report.html"),
+                 "cannot write \"nowhere/report.html\": No such file or directory");
+  expect_refusal(train("--log nowhere/log.jsonl"),
+                 "cannot write \"nowhere/log.jsonl\": No such file or directory");
+  expect_refusal(train("--resume"), "--resume needs --checkpoint, the folder to go on from");
+  expect_refusal(train("--steps 5 --warmup 5"),
+                 "--warmup 5 leaves nothing of 5 steps to train with; use fewer");
+  // Of several processes, one tells.
+  expect_refusal(train("--transport shm --optimizer adma"),
+                 "unknown optimizer \"adma\"; did you mean \"Adam\"?");
+}
+
+TEST_F(TrainProgram, LeavesDamagedCheckpointsAlone) {
+  ASSERT_EQ(train("--steps 3 --checkpoint run").exit_status, 0);
+  const std::string manifest = read_file(folder_.path("run/step-00000003/manifest.json"));
+  folder_.write("run/step-00000003/manifest.json", manifest.substr(0, manifest.size() / 2));
+  const ProgramResult cut = run("train --checkpoint run --resume --no-report");
+  EXPECT_EQ(cut.exit_status, 2);
+  EXPECT_THAT(cut.errors, HasSubstr("run/step-00000003/manifest.json"));
+  folder_.write("run/step-00000003/manifest.json", manifest);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path("run/step-00000003"))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  }
+  const ProgramResult damaged = run("eval --checkpoint run");
+  EXPECT_EQ(damaged.exit_status, 2);
+  EXPECT_THAT(damaged.errors, HasSubstr(".safetensors"));
+}
+
+// A disk that is full, or a folder that cannot be written to, ends a run that was right as a
+// question.
+TEST_F(TrainProgram, EndsARunThatCannotSaveWithStatusOne) {
+  folder_.write("taken", "a file");
+  const ProgramResult result = train("--steps 2 --checkpoint taken/run --checkpoint-every 1");
+  EXPECT_NE(result.exit_status, 0);
+  EXPECT_THAT(result.errors, AllOf(StartsWith("penstock: "), HasSubstr("taken")));
+}
+
+}  // namespace
+}  // namespace penstock::testing
