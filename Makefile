@@ -8,7 +8,7 @@ say := @printf '==> %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build demo test lint asan tsan fuzz bench clean
+.PHONY: help build demo test lint asan tsan fuzz bench package clean
 
 help:
 	@echo 'make demo     generate a schedule, prove it, draw it and report on it'
@@ -19,6 +19,7 @@ help:
 	@echo 'make tsan     run the tests of threads under the thread sanitizer'
 	@echo 'make fuzz     fuzz the readers for FUZZ_SECONDS (now $(FUZZ_SECONDS))'
 	@echo 'make bench    run the benchmarks'
+	@echo 'make package  build the Debian packages; they are left in build/packages'
 	@echo 'make clean    remove everything that was built'
 
 build:
@@ -80,6 +81,13 @@ bench:
 	@tools/install_packages.sh build run bench
 	@tools/build.sh release
 	@tools/run_benchmarks.sh build/release
+
+package:
+	$(say) 'Building the Debian packages (release)'
+	@tools/install_packages.sh build run bench package
+	@tools/build.sh release penstock_program penstock_run
+	@cpack -G DEB -B build/packages --config build/release/CPackConfig.cmake >build/release/package.log || { cat build/release/package.log; exit 1; }
+	@ls build/packages/*.deb
 
 clean:
 	$(say) 'Removing build/'

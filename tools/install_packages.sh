@@ -9,12 +9,13 @@ packages_of() {
     build) echo cmake ninja-build g++ libfmt-dev libcli11-dev nlohmann-json3-dev ;;
     run) echo libtorch-dev libgloo-dev libopenblas0-pthread libssl-dev ;;
     bench) echo libbenchmark-dev ;;
-    run-test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 iproute2 bsdutils ;;
+    run-test) echo libgtest-dev libgmock-dev librapidcheck-dev libssl-dev python3 iproute2 bsdutils "$(packages_of package)" ;;
     test) echo "$(packages_of run-test)" chromium fonts-dejavu-core ;;
+    package) echo dpkg-dev file ;;
     lint) echo clang-format clang-tidy python3 ;;
     fuzz) echo clang libclang-rt-14-dev ;;
     *)
-      echo "install_packages.sh: unknown group \"$1\"; expected build, run, bench, run-test, test, lint or fuzz" >&2
+      echo "install_packages.sh: unknown group \"$1\"; expected build, run, bench, run-test, test, package, lint or fuzz" >&2
       exit 2
       ;;
   esac

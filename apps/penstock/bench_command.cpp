@@ -10,12 +10,16 @@
 #include "bench_transport_command.h"
 #include "commands.h"
 #include "option_values.h"
+#include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/report/html_report.h"
 #include "penstock/plan/simulator/profile.h"
 #include "penstock/run/bench/step_benchmark.h"
+#include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/threads/process_tuning.h"
+#include "penstock/run/world/world.h"
 #include "schedule_io.h"
+#include "sibling_ranks.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +31,7 @@ struct StepFlags {
   bool as_json = false;
   std::string profile_path;
   std::string report_path;
+  SiblingFlags sibling;
 };
 
 double share_of_bound(const StepBenchmark& result) {
@@ -98,12 +103,51 @@ void write_files(const StepBenchmark& result, const StepFlags& flags) {
   }
 }
 
+void print(const StepBenchmark& result, const StepFlags& flags) {
+  write_output(flags.as_json ? as_json(result, flags) : as_text(result), "-");
+}
+
+void require_processes(const StepFlags& flags) {
+  if (flags.options.num_ranks < 2) {
+    throw ArgumentError(
+        fmt::format("--transport {} connects at least 2 ranks, not 1", flags.transport));
+  }
+  if (!flags.profile_path.empty() || !flags.report_path.empty()) {
+    throw ArgumentError(
+        "--profile and --report watch ranks that are threads; leave --transport out");
+  }
+  if (flags.options.pins_threads && flags.transport == "gloo") {
+    throw ArgumentError(
+        "--pin is for threads and shm; Gloo has a thread of its own in each process");
+  }
+}
+
+// Ranks are processes: this one starts the others, which come here as well.
+void run_processes(const StepFlags& flags) {
+  require_processes(flags);
+  resolve(flags.options);  // before there are other processes to complain
+  const SiblingRanks ranks(flags.sibling, flags.options.num_ranks);
+  World world(ranks.world());
+  const auto group = std::make_shared<ProcessRanks>(
+      world,
+      ProcessRankOptions{.transport = flags.transport == "gloo" ? TransportKind::Gloo
+                                                                : TransportKind::SharedMemory});
+  const bool is_first = world.rank() == 0;
+  const StepBenchmark result = run_step_benchmark(
+      flags.options, is_first ? show_progress : std::function<void(double)>(), group);
+  if (is_first) print(result, flags);
+}
+
 void run_step(StepFlags flags) {
   if (flags.is_fused) flags.options.weight_gradients = WeightGradients::Fused;
   keep_freed_memory();
+  if (flags.transport != "threads") {
+    run_processes(flags);
+    return;
+  }
   const StepBenchmark result = run_step_benchmark(flags.options, show_progress);
   write_files(result, flags);
-  write_output(flags.as_json ? as_json(result, flags) : as_text(result), "-");
+  print(result, flags);
 }
 
 void add_step_command(CLI::App& bench, Answer& answer) {
@@ -114,14 +158,17 @@ void add_step_command(CLI::App& bench, Answer& answer) {
       "  penstock bench step --schedule 1f1b\n"
       "  penstock bench step --schedule zbv --hidden 1024 --rows 32 --layers 4 --json\n"
       "  penstock bench step --schedule zbv --profile profile.json --report report.html\n"
+      "  penstock bench step --schedule zbv --transport shm --json\n"
       "\n"
       "Runs the pipeline, one thread without a pipeline, and two threads with half of the work "
       "each "
       "by turns, so that they can be compared. The model is made of linear layers with GELU; there "
-      "is no optimizer.");
+      "is no optimizer. With --transport shm or gloo, ranks are processes, which this one starts; "
+      "the time of a step is then that of rank 0.");
   StepBenchmarkOptions& options = flags->options;
   command->add_option("--schedule", options.schedule, "schedule to run")->capture_default_str();
-  expect_count(command->add_option("-p,--ranks", options.num_ranks, "ranks, one thread each"))
+  expect_count(
+      command->add_option("-p,--ranks", options.num_ranks, "ranks, a thread or a process each"))
       ->capture_default_str();
   expect_count(command->add_option("-v,--stages-per-rank", options.stages_per_rank,
                                    "stages per rank; default: as the schedule has it"));
@@ -135,8 +182,11 @@ void add_step_command(CLI::App& bench, Answer& answer) {
       ->capture_default_str();
   expect_count(command->add_option("--steps", options.num_steps, "steps to measure"))
       ->capture_default_str();
-  expect_choice(command->add_option("--transport", flags->transport, "how ranks are connected"),
-                {"threads"})
+  expect_choice(
+      command->add_option("--transport", flags->transport,
+                          "how ranks are connected: threads of this process, or processes "
+                          "over shared memory or Gloo"),
+      {"threads", "shm", "gloo"})
       ->capture_default_str();
   command->add_flag("--fused", flags->is_fused,
                     "multiply straight into weight gradients: faster, not bit-equal");
@@ -148,6 +198,7 @@ void add_step_command(CLI::App& bench, Answer& answer) {
       ->add_option("--report", flags->report_path,
                    "write a page with the measured and the predicted timeline to this file")
       ->type_name("FILE");
+  add_sibling_flags(*command, flags->sibling);
   command->callback([flags, &answer] {
     run_step(*flags);
     answer = Answer::Yes;

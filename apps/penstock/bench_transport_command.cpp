@@ -24,12 +24,12 @@ struct TransportFlags {
   SiblingFlags sibling;
 };
 
-std::string as_json(const std::vector<TransportSeries>& series, const TransportFlags& flags) {
+std::string as_json(const TransportBenchmark& result, const TransportFlags& flags) {
   nlohmann::ordered_json json;
   json["samples"] = flags.options.num_samples;
   json["receiver_reads"] = flags.options.reads;
   json["pinned"] = flags.options.pins_threads;
-  for (const TransportSeries& one : series) {
+  for (const TransportSeries& one : result.series) {
     auto& times = json["ways"][one.way];
     for (const TransportTime& time : one.times) {
       times.push_back({{"bytes", time.bytes},
@@ -37,6 +37,13 @@ std::string as_json(const std::vector<TransportSeries>& series, const TransportF
                        {"best_s", time.best},
                        {"bytes_per_s", static_cast<double>(time.bytes) / time.median}});
     }
+  }
+  for (const HeaderCost& cost : result.header) {
+    json["header"].push_back({{"bytes", cost.bytes},
+                              {"pairs", cost.num_pairs},
+                              {"median_s", cost.median},
+                              {"low_quartile_s", cost.low_quartile},
+                              {"high_quartile_s", cost.high_quartile}});
   }
   return json.dump() + "\n";
 }
@@ -66,17 +73,35 @@ std::string table(const std::string& title, const std::vector<TransportSeries>& 
   return text;
 }
 
-std::string as_text(const std::vector<TransportSeries>& series) {
-  constexpr double kMicro = 1e6;
+constexpr double kMicro = 1e6;
+
+std::string header_table(const std::vector<HeaderCost>& header) {
+  if (header.empty()) return {};
+  std::string text =
+      fmt::format("\n{:<32}{:>11}{:>11}{:>11}{:>11}\n", "microseconds: gloo less c10d", "median",
+                  "quartile", "quartile", "pairs");
+  for (const HeaderCost& cost : header) {
+    text += fmt::format("{:<32}{:>11.2f}{:>11.2f}{:>11.2f}{:>11}\n",
+                        size_text(cost.bytes) + " bytes", kMicro * cost.median,
+                        kMicro * cost.low_quartile, kMicro * cost.high_quartile, cost.num_pairs);
+  }
+  return text;
+}
+
+std::string as_text(const TransportBenchmark& result) {
   constexpr double kGiga = 1e9;
+  const std::vector<TransportSeries>& series = result.series;
   return table("microseconds one way, median", series,
                [](const TransportTime& time) { return kMicro * time.median; }) +
          "\n" +
          table("microseconds one way, best", series,
                [](const TransportTime& time) { return kMicro * time.best; }) +
-         "\n" + table("GB/s, median", series, [](const TransportTime& time) {
-           return static_cast<double>(time.bytes) / time.median / kGiga;
-         });
+         "\n" +
+         table("GB/s, median", series,
+               [](const TransportTime& time) {
+                 return static_cast<double>(time.bytes) / time.median / kGiga;
+               }) +
+         header_table(result.header);
 }
 
 void run(const TransportFlags& flags) {
@@ -85,10 +110,10 @@ void run(const TransportFlags& flags) {
   const SiblingRanks ranks(flags.sibling, 2);
   World world(ranks.world());
   const bool is_first = world.rank() == 0;
-  const auto series = run_transport_benchmark(
+  const TransportBenchmark result = run_transport_benchmark(
       world, flags.options, is_first ? show_progress : std::function<void(double)>());
   if (!is_first) return;
-  write_output(flags.as_json ? as_json(series, flags) : as_text(series), "-");
+  write_output(flags.as_json ? as_json(result, flags) : as_text(result), "-");
 }
 
 }  // namespace
@@ -103,7 +128,8 @@ void add_bench_transport_command(CLI::App& bench, Answer& answer) {
       "\n"
       "Starts a second process. A message is one tensor; its time is half of a round trip. memcpy "
       "is one copy in one thread, threads, shm and gloo are Penstock's transports, and c10d is "
-      "libtorch's Gloo alone.");
+      "libtorch's Gloo alone. What gloo takes longer than c10d, the cost of the header, is the "
+      "median of differences between single round trips that take turns.");
   command
       ->add_option("--sizes", flags->options.sizes,
                    "bytes of the messages, multiples of 4; default: 4 to 16777216 by fours")

@@ -2,9 +2,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,12 +33,19 @@ namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-constexpr int kRanks = 2;
 constexpr int kMicrobatches = 8;
-constexpr int kHidden = 256;
-constexpr int kRows = 512;
 constexpr int kWarmUpSteps = 3;
-constexpr int kSteps = 40;
+
+// What ranks do in an action: they compute, which takes a core each, or hardly that and sleep,
+// which shows the runtime alone, also with more ranks than cores and on a machine that is not
+// quiet.
+struct Workload {
+  int num_ranks = 2;
+  int hidden = 256;
+  int rows = 512;
+  std::chrono::milliseconds sleep{0};
+  int num_steps = 40;
+};
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -52,7 +61,8 @@ class ListRecorder final : public Observer {
     StepClock::duration busy{};
   };
 
-  ListRecorder() : ranks_(kRanks) {}
+  explicit ListRecorder(int num_ranks)
+      : ranks_(static_cast<std::size_t>(num_ranks)), begins_(ranks_.size()) {}
 
   void rank_begins(int rank) override { lists(rank).push_back({StepClock::now(), {}, {}}); }
   void rank_ends(int rank) override { lists(rank).back().end = StepClock::now(); }
@@ -88,23 +98,23 @@ class ListRecorder final : public Observer {
       for (const auto& lists : ranks_) {
         sum += Milliseconds(measure(lists[step], lists[step + 1])).count();
       }
-      values.push_back(sum / kRanks);
+      values.push_back(sum / static_cast<double>(ranks_.size()));
     }
     return values;
   }
 
   std::vector<std::vector<List>> ranks_;
-  std::vector<StepClock::time_point> begins_ = std::vector<StepClock::time_point>(kRanks);
+  std::vector<StepClock::time_point> begins_;  // of the actions that ranks are at
 };
 
 at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
   return at::mse_loss(output, target);
 }
 
-StageList make_stages(int num_stages) {
+StageList make_stages(int num_stages, int hidden) {
   StageList stages;
   for (int index = 0; index < num_stages; ++index) {
-    torch::nn::Sequential layers(torch::nn::Linear(kHidden, kHidden), torch::nn::GELU());
+    torch::nn::Sequential layers(torch::nn::Linear(hidden, hidden), torch::nn::GELU());
     stages.push_back(std::make_shared<PipelineStage>(
         make_stage_module(layers), StagePosition{.index = index, .num_stages = num_stages}));
   }
@@ -115,16 +125,42 @@ std::unique_ptr<torch::optim::Optimizer> adamw(std::vector<at::Tensor> parameter
   return make_optimizer("adamw", std::move(parameters), {.learning_rate = 1e-4});
 }
 
+CustomFunctions sleeping(std::chrono::milliseconds time) {
+  CustomFunctions functions;
+  if (time == std::chrono::milliseconds::zero()) return functions;
+  const auto sleep = [time](ActionContext& context) {
+    context.run();
+    std::this_thread::sleep_for(context.action().kind == ActionKind::FullBackward ? 2 * time
+                                                                                  : time);
+  };
+  for (const ActionKind kind : {ActionKind::Forward, ActionKind::InputBackward,
+                                ActionKind::WeightBackward, ActionKind::FullBackward}) {
+    functions[kind] = sleep;
+  }
+  return functions;
+}
+
 // A pipeline with everything that watches it.
 struct Subject {
-  explicit Subject(const std::string& schedule)
-      : order(make_schedule(schedule, {.num_ranks = kRanks, .num_microbatches = kMicrobatches})),
-        pipeline(make_stages(extent_of(order).num_stages), order,
-                 {.num_microbatches = kMicrobatches,
-                  .loss = loss_of,
-                  .observers = {lists, profile},
-                  .intra_op_threads = 1,
-                  .pins_threads = true}) {}
+  Subject(const std::string& schedule, const Workload& workload)
+      : lists(std::make_shared<ListRecorder>(workload.num_ranks)),
+        pipeline(make_pipeline(schedule, workload)),
+        inputs(at::randn({workload.rows * kMicrobatches, workload.hidden})),
+        targets(at::randn({workload.rows * kMicrobatches, workload.hidden})) {}
+
+  std::unique_ptr<PipelineSchedule> make_pipeline(const std::string& schedule,
+                                                  const Workload& workload) const {
+    const Schedule order = make_schedule(
+        schedule, {.num_ranks = workload.num_ranks, .num_microbatches = kMicrobatches});
+    return std::make_unique<PipelineSchedule>(
+        make_stages(extent_of(order).num_stages, workload.hidden), order,
+        ScheduleOptions{.num_microbatches = kMicrobatches,
+                        .loss = loss_of,
+                        .custom_functions = sleeping(workload.sleep),
+                        .observers = {lists, profile},
+                        .intra_op_threads = 1,
+                        .pins_threads = true});
+  }
 
   StepBatch batch() const {
     return {.inputs = {inputs}, .options = {.target = targets, .return_outputs = false}};
@@ -139,40 +175,40 @@ struct Subject {
     return median(shares);
   }
 
-  std::shared_ptr<ListRecorder> lists = std::make_shared<ListRecorder>();
+  std::shared_ptr<ListRecorder> lists;
   std::shared_ptr<ProfileRecorder> profile =
       std::make_shared<ProfileRecorder>(ProfileOptions{.num_warm_up_steps = kWarmUpSteps});
-  Schedule order;
-  PipelineSchedule pipeline;
-  at::Tensor inputs = at::randn({kRows * kMicrobatches, kHidden});
-  at::Tensor targets = at::randn({kRows * kMicrobatches, kHidden});
+  std::unique_ptr<PipelineSchedule> pipeline;
+  at::Tensor inputs;
+  at::Tensor targets;
 };
 
-void train_with_barrier(Subject& subject) {
-  const auto optimizer = adamw(subject.pipeline.parameters());
-  for (int step = 0; step < kWarmUpSteps + kSteps + 1; ++step) {
+void train_with_barrier(Subject& subject, int num_steps) {
+  const auto optimizer = adamw(subject.pipeline->parameters());
+  for (int step = 0; step < num_steps; ++step) {
     StepBatch batch = subject.batch();
-    subject.pipeline.step(std::move(batch.inputs), batch.options);
-    if (clip_grad_norm(subject.pipeline, kNoLimit).is_finite()) optimizer->step();
-    for (const at::Tensor& parameter : subject.pipeline.parameters()) {
+    subject.pipeline->step(std::move(batch.inputs), batch.options);
+    if (clip_grad_norm(*subject.pipeline, kNoLimit).is_finite()) optimizer->step();
+    for (const at::Tensor& parameter : subject.pipeline->parameters()) {
       parameter.mutable_grad().reset();
     }
   }
 }
 
-void train_staggered(Subject& subject) {
-  StaggeredTrainer trainer(subject.pipeline, adamw);
-  trainer.run({.count = kWarmUpSteps + kSteps + 1,
-               .batch = [&](std::int64_t /*step*/) { return subject.batch(); }});
+void train_staggered(Subject& subject, int num_steps) {
+  StaggeredTrainer trainer(*subject.pipeline, adamw);
+  trainer.run(
+      {.count = num_steps, .batch = [&](std::int64_t /*step*/) { return subject.batch(); }});
 }
 
-void compare(const std::string& schedule) {
-  Subject barrier(schedule);
-  train_with_barrier(barrier);
-  Subject staggered(schedule);
-  train_staggered(staggered);
-  const CostModel costs = staggered.profile->profile(staggered.pipeline.stages()).costs;
-  const Timeline expected = simulate(staggered.pipeline.program(), costs);
+void compare(const std::string& schedule, const Workload& workload) {
+  const int num_steps = kWarmUpSteps + workload.num_steps + 1;
+  Subject barrier(schedule, workload);
+  train_with_barrier(barrier, num_steps);
+  Subject staggered(schedule, workload);
+  train_staggered(staggered, num_steps);
+  const CostModel costs = staggered.profile->profile(staggered.pipeline->stages()).costs;
+  const Timeline expected = simulate(staggered.pipeline->program(), costs);
   const double period = median(staggered.lists->periods());
   fmt::print(
       "{:<15} {:>8.2f} {:>10.2f}  {:>8.2f} {:>6.2f}   {:>7.2f} {:>10.2f}  {:>10.2f}  {:>6.2f}\n",
@@ -184,8 +220,8 @@ void compare(const std::string& schedule) {
 
 // Steps that are taken back, against steps that are not.
 void measure_rollback() {
-  Subject subject("ZBVZeroBubble");
-  StaggeredTrainer trainer(subject.pipeline, adamw);
+  Subject subject("ZBVZeroBubble", {});
+  StaggeredTrainer trainer(*subject.pipeline, adamw);
   const auto seconds = [&](int bad_step) {
     const auto begin = StepClock::now();
     trainer.run({.count = 10, .batch = [&](std::int64_t step) {
@@ -209,18 +245,35 @@ void measure_rollback() {
              median(rolled_back) - median(healthy), median(healthy) / 10);
 }
 
+// Of this thread: what others do on the machine does not count.
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 void measure_norm(const char* name, at::ScalarType type) {
   constexpr std::int64_t kElements = 1 << 22;
   const at::Tensor values = at::randn({kElements}).to(type);
   std::vector<double> times;
   for (int round = 0; round < 15; ++round) {
-    const auto begin = StepClock::now();
+    const double begin = processor_seconds();
     SquareSum sum;
     sum.add(values);
-    times.push_back(1e6 * Milliseconds(StepClock::now() - begin).count() / kElements);
+    times.push_back(1e9 * (processor_seconds() - begin) / kElements);
     if (!(sum.norm() > 0)) std::abort();
   }
   fmt::print("{:<9} {:>5.2f}\n", name, median(times));
+}
+
+void compare_all(const Workload& workload) {
+  fmt::print(
+      "                     ms per step           simulated %          measured %   staggered -  "
+      "update\n"
+      "schedule         barrier  staggered  makespan   span   barrier  staggered  span, points     "
+      " "
+      " %\n");
+  for (const char* schedule : {"ZBVZeroBubble", "ZB-H2", "1F1B"}) compare(schedule, workload);
 }
 
 int run() {
@@ -228,15 +281,19 @@ int run() {
   at::set_num_threads(1);
   use_one_blas_thread();
   keep_freed_memory();
-  fmt::print("{} ranks, {} microbatches of {} rows, hidden {}, AdamW; medians of {} steps\n",
-             kRanks, kMicrobatches, kRows, kHidden, kSteps);
+  const Workload sleeping{.num_ranks = 4,
+                          .hidden = 16,
+                          .rows = 4,
+                          .sleep = std::chrono::milliseconds(4),
+                          .num_steps = 20};
+  fmt::print("{} ranks that sleep {} ms in F, I and W, {} microbatches; medians of {} steps\n",
+             sleeping.num_ranks, sleeping.sleep.count(), kMicrobatches, sleeping.num_steps);
+  compare_all(sleeping);
+  const Workload computing;
   fmt::print(
-      "                 ms per step           simulated %          measured %     "
-      "staggered -  update\n");
-  fmt::print(
-      "schedule         barrier  staggered  makespan   span   barrier  staggered  span, "
-      "points       %\n");
-  for (const char* schedule : {"ZBVZeroBubble", "ZB-H2", "1F1B"}) compare(schedule);
+      "\n{} ranks that compute, {} microbatches of {} rows, hidden {}; medians of {} steps\n",
+      computing.num_ranks, kMicrobatches, computing.rows, computing.hidden, computing.num_steps);
+  compare_all(computing);
   measure_rollback();
   fmt::print("\nexact sum of squares, ns per element\n");
   measure_norm("float", at::kFloat);

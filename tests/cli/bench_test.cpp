@@ -31,6 +31,29 @@ TEST(Bench, PrintsOneLineOfJson) {
                    json.at("two_cores_s").get<double>() / (1 - 1.0 / 25));
 }
 
+TEST(Bench, RunsRanksAsProcesses) {
+  const ProgramResult threads = run_shell(std::string(kQuick) + "--schedule zbv --json");
+  ASSERT_EQ(threads.exit_status, 0) << threads.errors;
+  const auto expected = nlohmann::ordered_json::parse(threads.output);
+  for (const char* transport : {"shm", "gloo"}) {
+    const ProgramResult result =
+        run_shell(std::string(kQuick) + "--schedule zbv --json --transport " + transport);
+    ASSERT_EQ(result.exit_status, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+    const auto json = nlohmann::ordered_json::parse(result.output);
+    EXPECT_EQ(json.at("transport"), transport);
+    EXPECT_EQ(json.at("actions"), expected.at("actions"));
+    std::string keys;
+    std::string expected_keys;
+    for (const auto& [key, value] : json.items()) keys += key + " ";
+    for (const auto& [key, value] : expected.items()) expected_keys += key + " ";
+    EXPECT_EQ(keys, expected_keys);
+    for (const char* key : {"step_s", "best_s", "baseline_s", "two_cores_s"}) {
+      EXPECT_GT(json.at(key).get<double>(), 0) << key;
+    }
+  }
+}
+
 TEST(Bench, MeasuresWhatTheSimulatorReads) {
   const TemporaryFolder folder;
   const std::string in_folder = "cd '" + folder.path("") + "' && ";
@@ -47,11 +70,11 @@ TEST(Bench, MeasuresWhatTheSimulatorReads) {
 
 TEST(Bench, TimesMessagesBetweenTwoProcesses) {
   const ProgramResult result =
-      run_shell("penstock bench transport --sizes 4,65536 --samples 2 --json");
+      run_shell("penstock bench transport --sizes 4,65536 --samples 1 --json");
   ASSERT_EQ(result.exit_status, 0) << result.errors;
   EXPECT_EQ(result.errors, "");
   const auto json = nlohmann::json::parse(result.output);
-  EXPECT_EQ(json.at("samples"), 2);
+  EXPECT_EQ(json.at("samples"), 1);
   for (const char* way : {"memcpy", "threads", "shm", "gloo", "c10d"}) {
     const auto& times = json.at("ways").at(way);
     ASSERT_EQ(times.size(), 2U) << way;
@@ -61,9 +84,16 @@ TEST(Bench, TimesMessagesBetweenTwoProcesses) {
     EXPECT_DOUBLE_EQ(times[1].at("bytes_per_s").get<double>(),
                      65536 / times[1].at("median_s").get<double>());
   }
+  const auto& header = json.at("header");
+  ASSERT_EQ(header.size(), 2U);
+  EXPECT_EQ(header[0].at("bytes"), 4);
+  EXPECT_EQ(header[0].at("pairs"), 100 / 5);
+  EXPECT_LE(header[0].at("low_quartile_s"), header[0].at("median_s"));
+  EXPECT_LE(header[0].at("median_s"), header[0].at("high_quartile_s"));
   const ProgramResult text = run_shell("penstock bench transport --sizes 64 --samples 1 --read");
   ASSERT_EQ(text.exit_status, 0) << text.errors;
   EXPECT_THAT(text.output, HasSubstr("microseconds one way, median         memcpy    threads"));
+  EXPECT_THAT(text.output, HasSubstr("microseconds: gloo less c10d"));
   const ProgramResult odd = run_shell("penstock bench transport --sizes 6");
   EXPECT_EQ(odd.exit_status, 2);
   EXPECT_THAT(odd.errors, HasSubstr("messages have a multiple of 4 bytes, not 6"));
@@ -81,7 +111,21 @@ TEST(Bench, RefusesWhatItCannotRun) {
   EXPECT_THAT(forward.errors, HasSubstr("no backwards to train with"));
   const ProgramResult transport = run_shell(std::string(kQuick) + "--transport pigeon");
   EXPECT_EQ(transport.exit_status, 2);
-  EXPECT_THAT(transport.errors, HasSubstr("expected threads, found \"pigeon\""));
+  EXPECT_THAT(transport.errors, HasSubstr("expected threads, shm or gloo, found \"pigeon\""));
+}
+
+TEST(Bench, RefusesWhatProcessesCannotDo) {
+  const auto errors_of = [](const std::string& flags) {
+    const ProgramResult result = run_shell(std::string(kQuick) + flags);
+    EXPECT_EQ(result.exit_status, 2) << flags;
+    return result.errors;
+  };
+  EXPECT_THAT(errors_of("--transport shm --ranks 1"),
+              HasSubstr("--transport shm connects at least 2 ranks, not 1"));
+  EXPECT_THAT(errors_of("--transport shm --profile p.json"),
+              HasSubstr("--profile and --report watch ranks that are threads"));
+  EXPECT_THAT(errors_of("--transport gloo --pin"), HasSubstr("--pin is for threads and shm"));
+  EXPECT_THAT(errors_of("--transport shm --schedule zbw"), HasSubstr("unknown schedule \"zbw\""));
 }
 
 }  // namespace

@@ -183,6 +183,23 @@ TEST(Launch, LeavesNoOrphansWhenItIsKilled) {
   EXPECT_EQ(result.exit_status, 0) << result.output << result.errors;
 }
 
+TEST(Launch, LeavesNothingBehindWhenItIsKilled) {
+  const ProgramResult result =
+      run_shell(with_running_job("sleep 3600 & echo $! >$folder/child.$RANK; echo $PENSTOCK_STORE "
+                                 ">$folder/store; while :; do sleep 0.1; done",
+                                 "until [ -s $folder/child.0 ] && [ -s $folder/child.1 ] && "
+                                 "[ -s $folder/store ]; do sleep 0.01; done\n"
+                                 "store=$(cat $folder/store); [ -d $(dirname $store) ] || exit 97\n"
+                                 "kill -9 $job; wait $job\n"
+                                 "for i in $(seq 1000); do\n"
+                                 "  left=0; [ -e $(dirname $store) ] && left=1\n"
+                                 "  for child in $(cat $folder/child.0 $folder/child.1); do\n"
+                                 "    is_alive $child && left=1; done\n"
+                                 "  [ $left = 0 ] && exit 0; sleep 0.01\n"
+                                 "done; exit 1"));
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+}
+
 TEST(Launch, ForwardsSignals) {
   const ProgramResult result = run_shell(with_running_job(
       "trap \"echo got it; exit 5\" TERM; while :; do sleep 0.05; done",

@@ -4,7 +4,10 @@
   ```console   every line "$ command" is run, and must print the lines below it
   ```cpp       a block with a main() is compiled against the library and run without arguments; what
                it prints must be equal to the ```output block below it, if that follows. A block that
-               includes penstock/run/ needs the --run-flags, and is passed over without them
+               includes penstock/run/ needs the --run-flags, and is passed over without them. A block
+               that is an example, word for word, is not compiled again. A block without a main() is
+               a part of an example or of a test; comments, "penstock::" and line breaks do not
+               matter, and a line "// ..." stands for anything
 
 Commands run in a new folder in which `penstock` is the program of this build; a ```csv or ```json
 block whose first line above the fence is "`name.csv`:" is put there as that file. The usage is in CMakeLists.txt.
@@ -63,14 +66,16 @@ def run_console(block, place, folder, environment):
     return None
 
 
-def run_cpp(block, expected, place, folder, compile_command):
-    source = folder / "snippet.cpp"
-    program = folder / "snippet"
-    source.write_text(block, encoding="utf-8")
-    command = [part.format(source=source, program=program) for part in compile_command]
-    compiled = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if compiled.returncode != 0:
-        return f"{place}: does not compile:\n{compiled.stderr}"
+def run_cpp(block, expected, place, folder, compile_command, examples):
+    program = examples.get(block)
+    if program is None:
+        source = folder / "snippet.cpp"
+        program = folder / "snippet"
+        source.write_text(block, encoding="utf-8")
+        command = [part.format(source=source, program=program) for part in compile_command]
+        compiled = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if compiled.returncode != 0:
+            return f"{place}: does not compile:\n{compiled.stderr}"
     result = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     if result.returncode != 0:
         return f"{place}: exit status {result.returncode}:\n{result.stderr}"
@@ -79,7 +84,21 @@ def run_cpp(block, expected, place, folder, compile_command):
     return None
 
 
-def findings_in(page, folder, environment, compile_command, run_flags):
+def bare(code):
+    """What is left of C++ without comments, blanks and the namespace."""
+    code = re.sub(r"//.*", "", code)
+    return re.sub(r"\s+|penstock::", "", code)
+
+
+def find_fragment(block, place, sources):
+    """A finding, or None."""
+    pieces = [bare(piece) for piece in re.split(r"^\s*// \.\.\.\n", block, flags=re.MULTILINE)]
+    if any(all(piece in source for piece in pieces) for source in sources):
+        return None
+    return f"{place}: neither an example nor a test has these lines:\n{block}"
+
+
+def findings_in(page, folder, environment, compile_command, run_flags, examples, sources):
     blocks = list(page.blocks())
     for index, (language, text, line, before) in enumerate(blocks):
         place = f"{page.name}:{line}"
@@ -97,7 +116,9 @@ def findings_in(page, folder, environment, compile_command, run_flags):
             if needs_run and not run_flags:
                 continue
             command = compile_command + (run_flags if needs_run else [])
-            finding = run_cpp(text, expected, place, folder, command)
+            finding = run_cpp(text, expected, place, folder, command, examples)
+        elif language == "cpp":
+            finding = find_fragment(text, place, sources)
         if finding is not None:
             yield finding
 
@@ -113,13 +134,29 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, required=True)
     parser.add_argument("--run-flag", action="append", default=[], dest="run_flags")
+    parser.add_argument(
+        "--example",
+        action="append",
+        nargs=2,
+        default=[],
+        type=pathlib.Path,
+        metavar=("SOURCE", "PROGRAM"),
+        dest="examples",
+    )
     parser.add_argument("compile_command", nargs="+", help="with {source} and {program}")
     arguments = parser.parse_args()
 
     root = arguments.root.resolve()
     environment = dict(os.environ)
     environment["PATH"] = f"{arguments.program.resolve().parent}:{environment['PATH']}"
-    pages = [Page(path, root) for path in sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")])]
+    paths = [path for pattern in ("*.md", "docs/**/*.md", "examples/*.md") for path in root.glob(pattern)]
+    pages = [Page(path, root) for path in sorted(paths)]
+    sources = [
+        bare(path.read_text(encoding="utf-8"))
+        for folder in ("examples", "tests")
+        for path in (root / folder).glob("**/*.cpp")
+    ]
+    examples = {source.read_text(encoding="utf-8"): program for source, program in arguments.examples}
     findings = []
     for page in pages:
         findings += broken_links_in(page, root)
@@ -130,6 +167,8 @@ def main():
                 environment,
                 arguments.compile_command,
                 arguments.run_flags,
+                examples,
+                sources,
             )
     for finding in findings:
         print(finding, file=sys.stderr)

@@ -6,6 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/launch/internal/caretaker.h"
 #include "penstock/launch/internal/job.h"
 #include "penstock/launch/internal/rendezvous.h"
 #include "penstock/launch/internal/signal_reader.h"
@@ -40,6 +41,7 @@ int launch(const LaunchOptions& options) {
   require_sensible(options);
   const SignalReader signals;
   const PrivateFolder folder;
+  const Caretaker caretaker(folder.path());
   for (int restarts = 0;; ++restarts) {
     // On one host nothing needs to listen where strangers can connect.
     const bool is_alone = options.num_nodes == 1 && options.master_address.empty();
@@ -49,7 +51,7 @@ int launch(const LaunchOptions& options) {
         .token = options.token.empty() ? make_token() : options.token,
         .store_file = is_alone ? folder.path(fmt::format("store-{}", restarts)) : "",
         .num_restarts = restarts};
-    Job job(options, attempt, signals);
+    Job job(options, attempt, signals, caretaker);
     job.run();
     if (job.exit_code() == 0 || job.was_interrupted() || restarts >= options.max_restarts) {
       return job.exit_code();

@@ -9,8 +9,8 @@
 #include "penstock/run/microbatch/tree.h"
 #include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "tests/run/pipe/whole_models.h"
 #include "tests/run/support/baseline.h"
+#include "tests/run/support/whole_models.h"
 
 namespace penstock {
 namespace {

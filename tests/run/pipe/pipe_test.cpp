@@ -7,8 +7,9 @@
 #include "penstock/run/capture/pipe_split.h"
 #include "penstock/run/microbatch/tree.h"
 #include "penstock/run/pipe/pipe_sequential.h"
-#include "tests/run/pipe/whole_models.h"
+#include "tests/run/pipe/sources.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/whole_models.h"
 
 namespace penstock {
 namespace {
@@ -16,20 +17,6 @@ namespace {
 namespace nn = torch::nn;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A model in a lambda, with the module that owns its parameters.
-TraceSource source_of(std::function<c10::IValue(const std::vector<c10::IValue>&)> forward,
-                      std::shared_ptr<nn::Module> module = nullptr) {
-  return {.forward = [forward = std::move(forward)](
-                         const std::vector<c10::IValue>& inputs,
-                         const KeywordArguments&) { return forward(inputs); },
-          .module = std::move(module)};
-}
-
-nn::Sequential three_layers() {
-  torch::manual_seed(3);
-  return nn::Sequential(nn::Linear(4, 4), nn::ReLU(), nn::Linear(4, 4), nn::Linear(4, 2));
-}
 
 std::vector<std::string> names_of(const NamedTensors& tensors) {
   std::vector<std::string> names;
@@ -120,55 +107,6 @@ TEST(Pipe, IsCutAtEveryCallOfAModule) {
   EXPECT_TRUE(torch::equal(pipe.forward({input}).toTensor(), layer(torch::relu(layer(input)))));
 }
 
-TEST(Pipe, NamesTheNearestModules) {
-  nn::Sequential model = three_layers();
-  EXPECT_EQ(
-      message_of([&] {
-        pipeline(model, {torch::randn({2, 4})}, {.split_spec = {{"7", SplitPoint::Beginning}}});
-      }),
-      R"(the model has no module "7"; the nearest are "0", "1", "2")");
-}
-
-TEST(Pipe, SaysThatAModuleCannotBeSeen) {
-  nn::Linear layer(4, 4);
-  auto owner = std::make_shared<nn::Module>();
-  owner->register_module("layer", layer);
-  owner->register_module("activation", nn::ReLU());
-  const std::string message = message_of([&] {
-    pipeline(
-        source_of([&](const auto& inputs) { return layer(inputs[0].toTensor()).relu(); }, owner),
-        {torch::randn({2, 4})}, {.split_spec = {{"activation", SplitPoint::Beginning}}});
-  });
-  EXPECT_THAT(message, HasSubstr(R"(the module "activation" does nothing that can be seen)"));
-  EXPECT_THAT(message, HasSubstr("penstock::call"));
-}
-
-TEST(Pipe, RefusesASpecTogetherWithAPolicy) {
-  nn::Sequential model = three_layers();
-  EXPECT_EQ(message_of([&] {
-              pipeline(model, {torch::randn({2, 4})},
-                       {.split_spec = {{"2", SplitPoint::Beginning}},
-                        .split_policy = split_by_parameters(2)});
-            }),
-            "both a split spec and a split policy say where to cut; give one of them");
-}
-
-TEST(Pipe, RefusesMoreStagesThanThereArePlaces) {
-  nn::Sequential model(nn::Linear(2, 2));
-  EXPECT_THAT(message_of([&] {
-                pipeline(model, {torch::randn({2, 2})}, {.split_policy = split_by_parameters(9)});
-              }),
-              HasSubstr("the model cannot be cut into 9 stages"));
-}
-
-TEST(Pipe, HasNoStageBeyondTheLast) {
-  const Pipe pipe = pipeline(three_layers(), {torch::randn({2, 4})});
-  EXPECT_EQ(message_of([&] { pipe.build_stage(1); }),
-            "there is no stage 1; the pipe has 1 stage, numbered from 0");
-  EXPECT_EQ(message_of([&] { pipe.build_stage(-1); }),
-            "there is no stage -1; the pipe has 1 stage, numbered from 0");
-}
-
 TEST(Pipe, RunsLikeTheModelAndGradientsFlowThroughAllStages) {
   for (const WholeModel& model : all_whole_models()) {
     SCOPED_TRACE(model.name);
@@ -222,17 +160,6 @@ TEST(Pipe, KeepsOneTensorThatWasTwoExampleInputsApart) {
   const torch::Tensor difference =
       pipe.forward({torch::full({2}, 5.0), torch::full({2}, 3.0)}).toTensor();
   EXPECT_TRUE(torch::equal(difference, torch::full({2}, 2.0)));
-}
-
-TEST(Pipe, HoldsForTheValueItWasCapturedFor) {
-  const Pipe pipe = pipeline(
-      source_of([](const auto& inputs) { return inputs[0].toTensor() * inputs[1].toInt(); }),
-      {torch::ones({2}), 3});
-  EXPECT_TRUE(torch::equal(pipe.forward({torch::ones({2}), 3}).toTensor(), torch::full({2}, 3.0)));
-  EXPECT_EQ(message_of([&] {
-              pipe.forward({torch::ones({2}), 5});
-            }),
-            "the model was captured for input1 = 3, but was given 5; capture it again for that");
 }
 
 TEST(Pipe, TakesInputsThatNothingUsesAndNestedOnes) {
@@ -320,59 +247,6 @@ TEST(Pipe, CopiesWhatALaterStageChangesInPlace) {
   const Pipe pipe = pipeline(source_of(forward, owner), {input});
   ASSERT_EQ(pipe.num_stages(), 3);
   EXPECT_TRUE(torch::equal(pipe.forward({input}).toTensor(), forward({input}).toTensor()));
-}
-
-TEST(Pipe, RefusesToChangeSharedMemoryFromAnotherStage) {
-  const auto forward = [](const std::vector<c10::IValue>& inputs) -> c10::IValue {
-    torch::Tensor hidden = inputs[0].toTensor() + 1;
-    const torch::Tensor view = hidden.view({-1});
-    pipe_split();
-    hidden.mul_(2);
-    return view + hidden.view({-1});
-  };
-  const std::string message = message_of([&] {
-    pipeline(source_of(forward), {torch::randn({2, 2})});
-  });
-  EXPECT_THAT(message, HasSubstr("aten::mul_ changes"));
-  EXPECT_THAT(message, HasSubstr("shares memory with the result of aten::view"));
-}
-
-TEST(Pipe, RefusesAModelThatReadsValues) {
-  nn::Linear layer(4, 4);
-  auto owner = std::make_shared<nn::Module>();
-  owner->register_module("layer", layer);
-  const auto forward = [&](const std::vector<c10::IValue>& inputs) -> c10::IValue {
-    const torch::Tensor hidden = call("layer", layer, inputs[0].toTensor());
-    const ModuleScope scope("decision");
-    return hidden.sum().item<double>() > 0 ? hidden : -hidden;
-  };
-  const std::string message = message_of([&] {
-    pipeline(source_of(forward, owner), {torch::randn({2, 4})});
-  });
-  EXPECT_THAT(message, HasSubstr("reads the value of a tensor with aten::item in decision"));
-  EXPECT_THAT(message, HasSubstr("make_stage_module()"));
-  EXPECT_TRUE(forward({torch::randn({2, 4})}).isTensor());  // and the model still runs
-}
-
-TEST(Pipe, RefusesParametersThatNobodyRegistered) {
-  const torch::Tensor weight = torch::randn({4}, torch::requires_grad());
-  EXPECT_THAT(message_of([&] {
-                pipeline(
-                    source_of([&](const auto& inputs) { return inputs[0].toTensor() * weight; }),
-                    {torch::randn({4})});
-              }),
-              HasSubstr("neither an input nor registered"));
-}
-
-TEST(Pipe, PassesOnWhatTheModelThrows) {
-  EXPECT_THAT(message_of([&] {
-                pipeline(source_of([](const auto& inputs) -> c10::IValue {
-                           return inputs[0].toTensor().matmul(torch::ones({9, 9}));
-                         }),
-                         {torch::randn({2, 4})});
-              }),
-              HasSubstr("cannot capture the model: mat1 and mat2 shapes"));
-  EXPECT_EQ(pipeline(three_layers(), {torch::randn({2, 4})}).num_stages(), 1);  // as before
 }
 
 TEST(Pipe, LeavesBuffersAndTheRandomGeneratorAlone) {

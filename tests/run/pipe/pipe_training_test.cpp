@@ -7,9 +7,9 @@
 #include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/random/random_scope.h"
-#include "tests/run/pipe/whole_models.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/whole_models.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include "penstock/run/capture/script.h"
 #include "penstock/run/partition/split_policy.h"
 #include "tests/run/pipe/fixture.h"
-#include "tests/run/pipe/whole_models.h"
+#include "tests/run/support/whole_models.h"
 
 namespace penstock {
 namespace {

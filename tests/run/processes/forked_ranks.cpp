@@ -179,13 +179,21 @@ std::vector<RankEnd> run_forked(int num_ranks,
   return ends;
 }
 
-std::string run_apart(const std::function<std::string()>& work) {
+std::vector<std::string> run_apart(const std::vector<std::function<std::string()>>& works) {
   std::vector<Child> children;
-  children.push_back(start(work));
+  for (const auto& work : works) children.push_back(start(work));
   listen(children, Clock::now() + std::chrono::minutes(3));
-  const RankEnd end = end_of(children.front());
-  EXPECT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
-  return end.text;
+  std::vector<std::string> texts;
+  for (const Child& child : children) {
+    const RankEnd end = end_of(child);
+    EXPECT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
+    texts.push_back(end.text);
+  }
+  return texts;
+}
+
+std::string run_apart(const std::function<std::string()>& work) {
+  return run_apart(std::vector{work}).front();
 }
 
 }  // namespace penstock

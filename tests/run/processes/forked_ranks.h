@@ -39,7 +39,8 @@ std::vector<RankEnd> run_forked(int num_ranks,
                                 const std::function<std::string(const WorldOptions&)>& rank,
                                 const ForkOptions& options = {});
 
-// The same for one process that is no rank.
+// The same for processes that are no ranks.
+std::vector<std::string> run_apart(const std::vector<std::function<std::string()>>& works);
 std::string run_apart(const std::function<std::string()>& work);
 
 std::string contents_of(const std::string& path);

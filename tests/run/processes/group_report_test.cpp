@@ -73,14 +73,47 @@ TEST(GroupReport, KnowsThatASendWaitsForItsReceiver) {
                                  "which does not answer"));
 }
 
+// A rank that has done its list, and waits for `partner` in the exchange that follows.
+RankPosition in_exchange(int rank, int partner, bool is_sending) {
+  return {.is_known = true,
+          .is_in_step = true,
+          .is_waiting = true,
+          .finished = static_cast<int>(program().actions_of(rank).size()),
+          .num_steps = 1,
+          .exchange = {.num_messages = 3, .partner = partner, .is_sending = is_sending}};
+}
+
+TEST(GroupReport, KnowsWhoWaitsForSharedGradients) {
+  const std::vector<RankPosition> positions = {
+      in_exchange(0, 2, false), {}, in_exchange(2, 0, true)};
+  const std::string text = describe_positions(program(), positions, kNames);
+  EXPECT_THAT(text, testing::HasSubstr("rank 0 waits at the end of its step for rank 2 to send "
+                                       "gradients of parameters that both use"));
+  EXPECT_THAT(text, testing::HasSubstr("rank 2 waits at the end of its step for rank 0 to take "
+                                       "gradients of parameters that both use"));
+}
+
 TEST(RankPosition, ComesBackFromItsText) {
   for (const RankPosition& position :
-       {at(1, "1F1", true), RankPosition{.is_known = true, .has_left = true, .num_steps = 7}}) {
+       {at(1, "1F1", true), RankPosition{.is_known = true, .has_left = true, .num_steps = 7},
+        in_exchange(2, 0, true)}) {
     EXPECT_EQ(parse_position(to_text(position)), position);
   }
-  for (const char* text : {"", "1", "a b c d e", "0 1 0 -3 1"}) {
+  for (const char* text : {"", "1", "a b c d e", "0 1 0 3 1", "0 1 0 -3 1 0 -1 0"}) {
     EXPECT_FALSE(parse_position(text).is_known) << text;
   }
+}
+
+TEST(WaitJudge, SeesTheMessagesOfAnExchange) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  RankPosition waiting = in_exchange(0, 2, false);
+  judge.look(waiting, start);
+  judge.look(waiting, start + seconds(4));
+  EXPECT_EQ(judge.stalled_for(start + seconds(4)), seconds(4));
+  ++waiting.exchange.num_messages;
+  judge.look(waiting, start + seconds(5));
+  EXPECT_EQ(judge.stalled_for(start + seconds(6)), seconds(1));
 }
 
 TEST(WaitJudge, CountsFromTheLastMoveOfAnybodyConcerned) {

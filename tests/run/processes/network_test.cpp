@@ -177,7 +177,7 @@ int disturb(int port, const std::string& bytes) {
 }
 
 // Runs two ranks; the second one starts when `bytes` have been sent to the port of the first.
-std::vector<RankEnd> run_disturbed(const std::string& bytes) {
+std::vector<RankEnd> run_disturbed(const std::string& bytes, std::chrono::milliseconds timeout) {
   std::array<int, 2> go = {};
   EXPECT_EQ(pipe(go.data()), 0);
   const int port = free_port();
@@ -197,7 +197,7 @@ std::vector<RankEnd> run_disturbed(const std::string& bytes) {
                                 .change =
                                     [&](WorldOptions& options) {
                                       options.master_port = port;
-                                      options.timeout = std::chrono::seconds(3);
+                                      options.timeout = timeout;
                                       options.token = "only for members";
                                     },
                                 .meanwhile =
@@ -214,7 +214,7 @@ TEST(Rendezvous, IgnoresWhatIsNoMessage) {
   const std::string noise = "\xfe\x13\x37\xab\xff\xff\x80\x01 and so on";
   const std::string huge("\0\xff\xff\xff\xff\xff\xff\xff\x7f", 9);  // set, a key without end
   for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), noise, huge}) {
-    for (const RankEnd& end : run_disturbed(bytes)) {
+    for (const RankEnd& end : run_disturbed(bytes, std::chrono::seconds(3))) {
       EXPECT_TRUE(end.has_returned) << end.text << ", signal " << end.signal;
     }
   }
@@ -222,7 +222,7 @@ TEST(Rendezvous, IgnoresWhatIsNoMessage) {
 
 TEST(Rendezvous, IsNotHeldUpForeverByHalfAMessage) {
   // libtorch 1.13 serves one connection after the other, so this stops it; newer ones may go on.
-  for (const RankEnd& end : run_disturbed(std::string("\0\x05", 2))) {
+  for (const RankEnd& end : run_disturbed(std::string("\0\x05", 2), std::chrono::seconds(1))) {
     EXPECT_TRUE(end.has_returned || end.has_thrown) << "hung, signal " << end.signal;
     EXPECT_EQ(end.signal, 0);
   }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <sstream>
 
 #include <fmt/format.h>
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
+#include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
 
 namespace penstock {
@@ -22,6 +24,65 @@ std::uint64_t fingerprint(const torch::Tensor& tensor) {
     hash = (hash ^ bytes[index]) * 1099511628211U;
   }
   return hash;
+}
+
+// What is trained, as far as it does not depend on whether it was cut by hand or captured.
+struct Subject {
+  std::string name;
+  LossFunction loss;
+  std::function<std::vector<c10::IValue>(int rows)> make_inputs;
+  std::function<torch::Tensor(int rows)> make_targets;
+  bool splits_unevenly = false;  // in every other step
+};
+
+bool is_local(const TrainingOptions& options, const Placement& placement, int stage) {
+  return options.group == nullptr ||
+         placement.rank_of(stage) == options.group->local_ranks().front();
+}
+
+std::string train_stages(const Subject& subject, const StageList& local, const Schedule& order,
+                         const TrainingCase& shape, const TrainingOptions& options) {
+  const int num_microbatches = extent_of(order).num_microbatches;
+  PipelineSchedule pipeline(local, order,
+                            {.num_microbatches = num_microbatches,
+                             .group = options.group,
+                             .loss = subject.loss,
+                             .observers = options.observers,
+                             .deadline = options.deadline});
+  torch::optim::SGD optimizer(pipeline.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  std::string lines;
+  const auto note = [&](const std::string& what, const torch::Tensor& tensor) {
+    lines += fmt::format("{} {} p={} {} {:016x}\n", subject.name, shape.schedule, shape.num_ranks,
+                         what, fingerprint(tensor));
+  };
+  const auto note_stages = [&](int step, const char* what, const auto& tensor_of) {
+    for (const auto& stage : local) {
+      for (const auto& [name, parameter] : stage->module().named_parameters()) {
+        note(fmt::format("step {} stage {} {} {}", step, stage->index(), what, name),
+             tensor_of(parameter));
+      }
+    }
+  };
+  for (int step = 0; step < options.num_steps; ++step) {
+    const int rows = 2 * num_microbatches + (subject.splits_unevenly ? step % 2 : 0);
+    const StepResult result =
+        pipeline.step(subject.make_inputs(rows), {.target = subject.make_targets(rows)});
+    if (!result.output.isNone())
+      note(fmt::format("step {} output", step), result.output.toTensor());
+    for (std::size_t index = 0; index < result.losses.size(); ++index) {
+      note(fmt::format("step {} loss {}", step, index), result.losses[index]);
+    }
+    note_stages(step, "gradient", [](const torch::Tensor& tensor) { return tensor.grad(); });
+    optimizer.step();
+    optimizer.zero_grad();
+    note_stages(step, "parameter", [](const torch::Tensor& tensor) { return tensor; });
+  }
+  return lines;
+}
+
+Schedule order_of(const TrainingCase& shape) {
+  return make_schedule(shape.schedule,
+                       {.num_ranks = shape.num_ranks, .num_microbatches = shape.num_microbatches});
 }
 
 }  // namespace
@@ -40,58 +101,41 @@ std::vector<TrainingCase> training_cases(int num_ranks) {
 
 std::string train(const TestModel& model, const TrainingCase& shape,
                   const TrainingOptions& options) {
-  const Schedule order = make_schedule(
-      shape.schedule, {.num_ranks = shape.num_ranks, .num_microbatches = shape.num_microbatches});
+  const Schedule order = order_of(shape);
   const int num_stages = extent_of(order).num_stages;
-  const int num_microbatches = extent_of(order).num_microbatches;
   const Placement placement = placement_of(order, num_stages);
-  const Blocks blocks = model.make(num_stages);
   StageList local;
-  std::vector<torch::Tensor> parameters;
-  for (const auto& stage : make_stages(blocks)) {
-    if (options.group != nullptr &&
-        placement.rank_of(stage->index()) != options.group->local_ranks().front()) {
-      continue;
-    }
-    local.push_back(stage);
-    for (const torch::Tensor& parameter : stage->parameters()) parameters.push_back(parameter);
+  for (const auto& stage : make_stages(model.make(num_stages))) {
+    if (is_local(options, placement, stage->index())) local.push_back(stage);
   }
-  PipelineSchedule pipeline(local, order,
-                            {.num_microbatches = num_microbatches,
-                             .group = options.group,
-                             .loss = model.loss,
-                             .observers = options.observers,
-                             .deadline = options.deadline});
-  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
-  std::string lines;
-  const auto note = [&](const std::string& what, const torch::Tensor& tensor) {
-    lines += fmt::format("{} {} p={} {} {:016x}\n", model.name, shape.schedule, shape.num_ranks,
-                         what, fingerprint(tensor));
-  };
-  const auto note_stages = [&](int step, const char* what, const auto& tensor_of) {
-    for (const auto& stage : local) {
-      int number = 0;
-      for (const torch::Tensor& parameter : stage->parameters()) {
-        note(fmt::format("step {} stage {} {} {}", step, stage->index(), what, number++),
-             tensor_of(parameter));
-      }
-    }
-  };
-  for (int step = 0; step < options.num_steps; ++step) {
-    const int rows = 2 * num_microbatches + step % 2;  // uneven in every other step
-    const StepResult result =
-        pipeline.step({model.make_inputs(rows)}, {.target = model.make_targets(rows)});
-    if (!result.output.isNone())
-      note(fmt::format("step {} output", step), result.output.toTensor());
-    for (std::size_t index = 0; index < result.losses.size(); ++index) {
-      note(fmt::format("step {} loss {}", step, index), result.losses[index]);
-    }
-    note_stages(step, "gradient", [](const torch::Tensor& tensor) { return tensor.grad(); });
-    optimizer.step();
-    optimizer.zero_grad();
-    note_stages(step, "parameter", [](const torch::Tensor& tensor) { return tensor; });
+  const Subject subject{
+      .name = model.name,
+      .loss = model.loss,
+      .make_inputs =
+          [&model](int rows) { return std::vector<c10::IValue>{model.make_inputs(rows)}; },
+      .make_targets = model.make_targets,
+      .splits_unevenly = true};
+  return train_stages(subject, local, order, shape, options);
+}
+
+std::string train_whole(const WholeModel& model, const TrainingCase& shape,
+                        const TrainingOptions& options) {
+  const Schedule order = order_of(shape);
+  const int num_stages = extent_of(order).num_stages;
+  const Placement placement = placement_of(order, num_stages);
+  const Pipe pipe = pipeline(trace_source(model.make()), model.make_inputs(2),
+                             {.split_policy = split_by_parameters(num_stages)});
+  StageList local;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    if (is_local(options, placement, stage)) local.push_back(pipe.build_stage(stage));
   }
-  return lines;
+  const Subject subject{
+      .name = model.name,
+      .loss = [&model](const c10::IValue& output, const c10::IValue& target,
+                       const KeywordArguments&) { return model.loss(output, target.toTensor()); },
+      .make_inputs = model.make_inputs,
+      .make_targets = model.make_targets};
+  return train_stages(subject, local, order, shape, options);
 }
 
 std::vector<std::string> sorted_lines(const std::string& text) {

@@ -9,6 +9,7 @@
 #include "penstock/run/executor/observer.h"
 #include "penstock/run/transport/rank_group.h"
 #include "tests/run/support/models.h"
+#include "tests/run/support/whole_models.h"
 
 namespace penstock {
 
@@ -34,6 +35,10 @@ struct TrainingOptions {
 // some order, those of one process that has all ranks as threads.
 std::string train(const TestModel& model, const TrainingCase& shape,
                   const TrainingOptions& options);
+
+// The same for a model that every process captures whole and cuts, to keep its own stages.
+std::string train_whole(const WholeModel& model, const TrainingCase& shape,
+                        const TrainingOptions& options);
 
 std::vector<std::string> sorted_lines(const std::string& text);
 

@@ -48,8 +48,9 @@ void say(const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
-Job::Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals)
-    : options_(options), signals_(signals) {
+Job::Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals,
+         const Caretaker& caretaker)
+    : options_(options), signals_(signals), caretaker_(caretaker) {
   const Environment inherited = current_environment();
   try {
     for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
@@ -57,6 +58,7 @@ Job::Job(const LaunchOptions& options, const Attempt& attempt, const SignalReade
       ranks_.push_back(start_rank(rank, options.program,
                                   rank_environment(inherited, options, attempt, local_rank),
                                   prefixes_of(rank)));
+      caretaker_.watch(ranks_.back().pid);
     }
   } catch (...) {
     end_all();
@@ -193,6 +195,7 @@ void Job::drain() {
 void Job::end_all() {
   signal_all(SIGKILL);
   for (RankProcess& rank : ranks_) {
+    caretaker_.forget(rank.pid);  // before somebody else may get its id
     forget_process(rank.pid);
     for (RankStream& stream : rank.streams) {
       if (stream.descriptor >= 0) close(stream.descriptor);

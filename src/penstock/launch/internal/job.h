@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "penstock/launch/internal/caretaker.h"
 #include "penstock/launch/internal/rank_process.h"
 #include "penstock/launch/internal/signal_reader.h"
 #include "penstock/launch/launch_options.h"
@@ -16,7 +17,8 @@ namespace penstock {
 // One attempt: the ranks of this host from their start to their end.
 class Job {
  public:
-  Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals);
+  Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals,
+      const Caretaker& caretaker);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   Job(Job&&) = delete;
@@ -47,6 +49,7 @@ class Job {
 
   const LaunchOptions& options_;
   const SignalReader& signals_;
+  const Caretaker& caretaker_;
   std::vector<RankProcess> ranks_;
   std::optional<Clock::time_point> deadline_;  // after which ranks are made to end
   bool was_interrupted_ = false;

@@ -21,6 +21,7 @@ class PrivateFolder {
   PrivateFolder& operator=(PrivateFolder&&) = delete;
   ~PrivateFolder();
 
+  std::string path() const { return path_; }
   std::string path(const std::string& name) const { return path_ / name; }
 
  private:

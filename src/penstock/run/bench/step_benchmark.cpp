@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,12 +17,15 @@
 
 #include "penstock/base/error.h"
 #include "penstock/plan/generators/registry.h"
+#include "penstock/plan/passes/keep_forwards.h"
 #include "penstock/plan/passes/lower.h"
+#include "penstock/plan/schedule/placement.h"
 #include "penstock/plan/simulator/simulate.h"
 #include "penstock/run/measure/profile_recorder.h"
 #include "penstock/run/measure/timeline_recorder.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
 #include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/threads/rank_threads.h"
 
@@ -137,30 +141,34 @@ class OneThread {
 
 class Pipeline {
  public:
-  Pipeline(const Schedule& order, int num_stages, const StepBenchmarkOptions& options,
-           const Data& data)
+  Pipeline(const Schedule& order, const StepBenchmarkOptions& options, const Data& data,
+           const std::shared_ptr<RankGroup>& group)
       : data_(data),
         timeline_(std::make_shared<TimelineRecorder>()),
-        profile_(std::make_shared<ProfileRecorder>()) {
-    StageList stages;
-    int index = 0;
-    for (torch::nn::Sequential& layers : make_model(num_stages, options)) {
-      stages.push_back(std::make_shared<PipelineStage>(
-          make_stage_module(layers), StagePosition{.index = index++, .num_stages = num_stages}));
-    }
+        profile_(std::make_shared<ProfileRecorder>()),
+        core_(core_for(options, group)) {
+    const StageList stages = make_stages(order, options, group);
     ScheduleOptions schedule_options{.num_microbatches = options.num_microbatches,
+                                     .group = group,
                                      .loss = loss_of,
                                      .weight_gradients = options.weight_gradients,
                                      .intra_op_threads = 1,
-                                     .pins_threads = options.pins_threads};
+                                     .pins_threads = options.pins_threads && group == nullptr,
+                                     // Rank 0 lets the others wait while it measures the rest.
+                                     .deadline = std::chrono::minutes(10)};
     bare_ = std::make_unique<PipelineSchedule>(stages, order, schedule_options);
+    if (group != nullptr) return;  // whoever watches sees the ranks of this process alone
     schedule_options.observers = {timeline_, profile_};
     watched_ = std::make_unique<PipelineSchedule>(stages, order, schedule_options);
   }
 
-  void step() { run(*bare_); }
+  void step() {
+    const PinnedThread pinned(core_);
+    run(*bare_);
+  }
 
   void watch(StepBenchmark& result) {
+    if (watched_ == nullptr) return;
     for (int step = 0; step < 4; ++step) run(*watched_);
     result.profile = profile_->profile(watched_->stages());
     result.program = timeline_->program();
@@ -169,6 +177,29 @@ class Pipeline {
   }
 
  private:
+  // Those of this process.
+  static StageList make_stages(const Schedule& order, const StepBenchmarkOptions& options,
+                               const std::shared_ptr<RankGroup>& group) {
+    const int num_stages = extent_of(order).num_stages;
+    const Placement placement = placement_of(order, num_stages);
+    StageList stages;
+    for (int index = 0; index < num_stages; ++index) {
+      if (group != nullptr && placement.rank_of(index) != group->local_ranks().front()) continue;
+      stages.push_back(
+          std::make_shared<PipelineStage>(make_stage_module(make_stage_layers(options)),
+                                          StagePosition{.index = index, .num_stages = num_stages}));
+    }
+    return stages;
+  }
+
+  // A core for the rank of this process, if that is all there is here.
+  static std::optional<int> core_for(const StepBenchmarkOptions& options,
+                                     const std::shared_ptr<RankGroup>& group) {
+    const std::vector<int> cores = allowed_cores();
+    if (group == nullptr || !options.pins_threads || cores.size() < 2) return std::nullopt;
+    return cores[static_cast<std::size_t>(group->local_ranks().front()) % cores.size()];
+  }
+
   void run(PipelineSchedule& schedule) const {
     schedule.step({data_.inputs}, {.target = data_.targets, .return_outputs = false});
   }
@@ -176,6 +207,7 @@ class Pipeline {
   const Data& data_;
   std::shared_ptr<TimelineRecorder> timeline_;
   std::shared_ptr<ProfileRecorder> profile_;
+  std::optional<int> core_;
   std::unique_ptr<PipelineSchedule> bare_;
   std::unique_ptr<PipelineSchedule> watched_;
 };
@@ -194,26 +226,38 @@ StepTime summary(std::vector<double> seconds) {
   return {.median = seconds[seconds.size() / 2], .best = seconds.front()};
 }
 
+ScheduleShape shape_of(const StepBenchmarkOptions& options) {
+  return resolve_shape(options.schedule, {.num_ranks = options.num_ranks,
+                                          .num_microbatches = options.num_microbatches,
+                                          .stages_per_rank = options.stages_per_rank});
+}
+
 void require_at_least_one(int count, std::string_view what) {
   if (count < 1) throw ArgumentError(fmt::format("{} must be at least 1, but is {}", what, count));
 }
 
 }  // namespace
 
-StepBenchmark run_step_benchmark(const StepBenchmarkOptions& options,
-                                 const std::function<void(double)>& progress) {
+StepBenchmarkOptions resolve(StepBenchmarkOptions options) {
   require_at_least_one(options.hidden, "hidden");
   require_at_least_one(options.rows, "rows");
   require_at_least_one(options.layers, "layers");
   require_at_least_one(options.num_steps, "steps");
+  options.stages_per_rank = shape_of(options).stages_per_rank;
+  const Schedule order = make_schedule(options.schedule, shape_of(options));
+  const Schedule program = lower(order, {.sharding = false});
+  if (have_same_compute_order(program, keep_forwards(program))) {
+    throw ArgumentError(fmt::format("{} has no backwards to train with", options.schedule));
+  }
+  return options;
+}
+
+StepBenchmark run_step_benchmark(const StepBenchmarkOptions& options,
+                                 const std::function<void(double)>& progress,
+                                 const std::shared_ptr<RankGroup>& group) {
   StepBenchmark result;
-  result.options = options;
-  const ScheduleShape shape =
-      resolve_shape(options.schedule, {.num_ranks = options.num_ranks,
-                                       .num_microbatches = options.num_microbatches,
-                                       .stages_per_rank = options.stages_per_rank});
-  result.options.stages_per_rank = shape.stages_per_rank;
-  const Schedule order = make_schedule(options.schedule, shape);
+  result.options = resolve(options);
+  const Schedule order = make_schedule(options.schedule, shape_of(options));
   const int num_stages = extent_of(order).num_stages;
   const Schedule program = lower(order, {.sharding = false});
   result.num_actions = static_cast<int>(num_actions(program));
@@ -221,9 +265,15 @@ StepBenchmark run_step_benchmark(const StepBenchmarkOptions& options,
 
   use_one_blas_thread();
   const Data data = make_data(options);
-  Pipeline pipeline(order, num_stages, options, data);
-  OneThread baseline(num_stages, options, data);
-  TwoHalves two_cores(num_stages, options, data);
+  Pipeline pipeline(order, options, data, group);
+  // The other processes have their part in the pipeline alone, and do not look at the clock.
+  const bool measures = group == nullptr || group->local_ranks().front() == 0;
+  std::optional<OneThread> baseline;
+  std::optional<TwoHalves> two_cores;
+  if (measures) {
+    baseline.emplace(num_stages, options, data);
+    two_cores.emplace(num_stages, options, data);
+  }
   std::vector<double> pipeline_seconds;
   std::vector<double> baseline_seconds;
   std::vector<double> two_cores_seconds;
@@ -238,16 +288,19 @@ StepBenchmark run_step_benchmark(const StepBenchmarkOptions& options,
   };
   for (int step = 0; step < kWarmUpSteps; ++step) {
     pipeline.step();
-    baseline.step();
-    two_cores.step();
+    if (!measures) continue;
+    baseline->step();
+    two_cores->step();
   }
   for (int done = 0; done < options.num_steps; done += steps_per_block) {
     const int count = std::min(steps_per_block, options.num_steps - done);
     measure(pipeline, count, pipeline_seconds);
-    measure(baseline, count, baseline_seconds);
-    measure(two_cores, count, two_cores_seconds);
+    if (!measures) continue;
+    measure(*baseline, count, baseline_seconds);
+    measure(*two_cores, count, two_cores_seconds);
     if (progress) progress(static_cast<double>(done + count) / options.num_steps);
   }
+  if (!measures) return result;
   result.step = summary(pipeline_seconds);
   result.baseline = summary(baseline_seconds);
   result.two_cores = summary(two_cores_seconds);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/plan/simulator/profile.h"
 #include "penstock/plan/simulator/timeline.h"
 #include "penstock/run/autograd/backward_graph.h"
+#include "penstock/run/transport/rank_group.h"
 
 namespace penstock {
 
@@ -24,6 +26,10 @@ struct StepBenchmarkOptions {
   WeightGradients weight_gradients = WeightGradients::Exact;
   bool pins_threads = false;
 };
+
+// With the number of stages per rank filled in. Throws ArgumentError on counts below one, and on
+// schedules that do not exist, do not fit or do not train.
+StepBenchmarkOptions resolve(StepBenchmarkOptions options);
 
 // Seconds, median and best.
 struct StepTime {
@@ -44,7 +50,7 @@ struct StepBenchmark {
   double bound() const { return two_cores.median / (1 - ideal_bubble); }
   double best_bound() const { return two_cores.best / (1 - ideal_bubble); }
 
-  // One more step, watched: what it did, and what its stages cost.
+  // One more step, watched: what it did, and what its stages cost. Only if all ranks are threads.
   Schedule program;
   Timeline timeline;
   Duration wall_time{};
@@ -52,8 +58,13 @@ struct StepBenchmark {
 };
 
 // Measures the three by turns, so that a busy machine disturbs them alike. `progress` is told the
-// share that is done. Throws ArgumentError on counts below one.
+// share that is done. Throws what resolve() does.
+//
+// With a `group`, ranks are processes, which all call this with the same options. Rank 0 measures,
+// from the end of one step of its own to the end of the next; the result of the others has no
+// times.
 StepBenchmark run_step_benchmark(const StepBenchmarkOptions& options,
-                                 const std::function<void(double done)>& progress = {});
+                                 const std::function<void(double done)>& progress = {},
+                                 const std::shared_ptr<RankGroup>& group = nullptr);
 
 }  // namespace penstock

@@ -207,9 +207,42 @@ int round_trips_per_sample(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>(kBytesPerSample / bytes, 1, kMost));
 }
 
-double median_of(std::vector<double> seconds) {
+// The value that a share of the others is below.
+double quantile_of(std::vector<double> seconds, double share) {
   std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  return seconds[static_cast<std::size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
+}
+
+// Seconds one way, of round trips that both ranks begin together.
+double time_round_trips(Ways& ways, RoundTrips& cell, int count) {
+  ways.meet();
+  const Clock::time_point begin = Clock::now();
+  cell.run(count);
+  const std::chrono::duration<double> time = Clock::now() - begin;
+  return time.count() / (2 * count);
+}
+
+RoundTrips* find_cell(const std::vector<Ways::Cell>& cells, const std::string& way) {
+  const auto found = std::find_if(cells.begin(), cells.end(),
+                                  [&](const Ways::Cell& cell) { return cell.first == way; });
+  return found == cells.end() ? nullptr : found->second.get();
+}
+
+HeaderCost measure_header(Ways& ways, RoundTrips& ours, RoundTrips& bare, std::int64_t bytes,
+                          int num_pairs) {
+  std::vector<double> differences;
+  for (int pair = 0; pair < num_pairs; ++pair) {
+    // Whoever comes second may find things warmer, so both do by turns.
+    const bool is_bare_first = pair % 2 == 0;
+    const double first = time_round_trips(ways, is_bare_first ? bare : ours, 1);
+    const double second = time_round_trips(ways, is_bare_first ? ours : bare, 1);
+    differences.push_back(is_bare_first ? second - first : first - second);
+  }
+  return {.bytes = bytes,
+          .num_pairs = num_pairs,
+          .median = quantile_of(differences, 0.5),
+          .low_quartile = quantile_of(differences, 0.25),
+          .high_quartile = quantile_of(differences, 0.75)};
 }
 
 }  // namespace
@@ -230,15 +263,15 @@ TransportBenchmarkOptions resolve(TransportBenchmarkOptions options) {
   return options;
 }
 
-std::vector<TransportSeries> run_transport_benchmark(World& world,
-                                                     const TransportBenchmarkOptions& options,
-                                                     const std::function<void(double)>& progress) {
+TransportBenchmark run_transport_benchmark(World& world, const TransportBenchmarkOptions& options,
+                                           const std::function<void(double)>& progress) {
   const std::vector<std::int64_t> sizes = resolve(options).sizes;
   if (world.size() != 2) {
     throw ArgumentError(fmt::format("messages go between 2 ranks, not {}", world.size()));
   }
   Ways ways(world);
-  std::vector<TransportSeries> series;
+  TransportBenchmark result;
+  std::vector<TransportSeries>& series = result.series;
   for (std::size_t index = 0; index < sizes.size(); ++index) {
     const auto cells = ways.cells(
         {.bytes = sizes[index], .reads = options.reads, .pins_threads = options.pins_threads});
@@ -246,11 +279,8 @@ std::vector<TransportSeries> run_transport_benchmark(World& world,
     std::vector<std::vector<double>> seconds(cells.size());
     for (int sample = -1; sample < options.num_samples; ++sample) {  // the first one warms up
       for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-        ways.meet();
-        const Clock::time_point begin = Clock::now();
-        cells[cell].second->run(count);
-        const std::chrono::duration<double> time = Clock::now() - begin;
-        if (sample >= 0) seconds[cell].push_back(time.count() / (2 * count));
+        const double time = time_round_trips(ways, *cells[cell].second, count);
+        if (sample >= 0) seconds[cell].push_back(time);
       }
     }
     series.resize(cells.size());
@@ -258,13 +288,19 @@ std::vector<TransportSeries> run_transport_benchmark(World& world,
       series[cell].way = cells[cell].first;
       series[cell].times.push_back(
           {.bytes = sizes[index],
-           .median = median_of(seconds[cell]),
+           .median = quantile_of(seconds[cell], 0.5),
            .best = *std::min_element(seconds[cell].begin(), seconds[cell].end())});
+    }
+    if (RoundTrips* const ours = find_cell(cells, "gloo"); ours != nullptr) {
+      constexpr int kRoundTripsPerPair = 5;  // of those that a sample has
+      const int num_pairs = options.num_samples * std::max(1, count / kRoundTripsPerPair);
+      result.header.push_back(
+          measure_header(ways, *ours, *find_cell(cells, "c10d"), sizes[index], num_pairs));
     }
     if (progress) progress(static_cast<double>(index + 1) / static_cast<double>(sizes.size()));
   }
-  if (world.rank() != 0) series.clear();
-  return series;
+  if (world.rank() != 0) return {};
+  return result;
 }
 
 }  // namespace penstock

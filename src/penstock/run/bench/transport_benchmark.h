@@ -31,6 +31,21 @@ struct TransportSeries {
   std::vector<TransportTime> times;  // by size
 };
 
+// What a message over Gloo takes longer with a header than without: round trips of both take turns
+// one by one, and the differences of neighbours are what counts, so that noise does not.
+struct HeaderCost {
+  std::int64_t bytes = 0;
+  int num_pairs = 0;
+  double median = 0;        // seconds one way
+  double low_quartile = 0;  // of the differences
+  double high_quartile = 0;
+};
+
+struct TransportBenchmark {
+  std::vector<TransportSeries> series;
+  std::vector<HeaderCost> header;  // by size; empty without Gloo
+};
+
 // Round trips between the two ranks of `world`, which must be on one host and both call this, with
 // the same options. The ways, as far as this Penstock has them:
 //   memcpy   one copy, in one thread
@@ -40,8 +55,7 @@ struct TransportSeries {
 //   c10d     bare sends and receives of libtorch's Gloo, of memory that is there already
 // They take turns sample by sample, so that a busy machine disturbs all alike. Empty on rank 1.
 // `progress` is told the share that is done.
-std::vector<TransportSeries> run_transport_benchmark(
-    World& world, const TransportBenchmarkOptions& options,
-    const std::function<void(double done)>& progress = {});
+TransportBenchmark run_transport_benchmark(World& world, const TransportBenchmarkOptions& options,
+                                           const std::function<void(double done)>& progress = {});
 
 }  // namespace penstock

@@ -56,6 +56,7 @@ class Executor {
   void forward(const Instruction& instruction);
   void finish_last(const Instruction& instruction, const c10::IValue& output);
   void backward(const Instruction& instruction);
+  void expect_receives();
   const KeywordArguments& keywords_of(const Instruction& instruction);
   const Message& loss_seed(const at::Tensor& loss, double weight);
   void perform_observed(const Instruction& instruction, bool is_part);
@@ -70,12 +71,15 @@ class Executor {
   const ExecutorOptions& options_;
   std::vector<PipelineStage*> stages_;
   std::vector<Instruction> instructions_;
+  std::vector<const Instruction*> receives_;        // those of instructions_, in their order
   std::vector<std::vector<std::string>> keywords_;  // that each stage takes
   std::vector<KeywordArguments> chosen_keywords_;   // for the stage's forward that comes next
 
   StepWork* work_ = nullptr;
   int step_ = 0;  // the position in the list
   int peak_activations_ = 0;
+  std::size_t num_receives_reached_ = 0;  // of receives_, by the list
+  std::size_t num_expected_ = 0;          // that the transport knows of
 
   // By position of the stage in stages_ and by microbatch: on their way in and out.
   MicrobatchGrid<Message> activations_in_;

@@ -10,6 +10,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/one_caller.h"
 #include "penstock/base/text.h"
 #include "penstock/run/graph/internal/graph_program.h"
 #include "penstock/run/graph/internal/move_tensors.h"
@@ -64,7 +65,9 @@ class GraphModule final : public StageModule {
 
   c10::IValue forward(const std::vector<c10::IValue>& inputs,
                       const KeywordArguments& keywords) override {
-    const Use use(is_running_);
+    // The scratch of a program is for one run at a time.
+    const OneCaller caller(is_running_,
+                           "the stage is running already; it takes one microbatch at a time");
     const std::size_t num_shared = stage_.shared.size();
     if (inputs.size() < num_shared) {
       throw ArgumentError(fmt::format("the stage takes {} of shared parameters as last inputs",
@@ -108,24 +111,6 @@ class GraphModule final : public StageModule {
   }
 
  private:
-  // The scratch of a program is for one run at a time.
-  class Use {
-   public:
-    explicit Use(std::atomic<bool>& is_running) : is_running_(is_running) {
-      if (is_running_.exchange(true)) {
-        throw ArgumentError("the stage is running already; it takes one microbatch at a time");
-      }
-    }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    Use(Use&&) = delete;
-    Use& operator=(Use&&) = delete;
-    ~Use() { is_running_.store(false); }
-
-   private:
-    std::atomic<bool>& is_running_;
-  };
-
   void require_fixed(std::span<const c10::IValue> values) const {
     if (stage_.fixed.empty()) return;
     for (std::size_t i = 0; i < values.size(); ++i) {

@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/one_caller.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/passes/keep_forwards.h"
 #include "penstock/plan/passes/lower.h"
@@ -80,23 +81,8 @@ LocalEnds ends_of(const StageList& stages) {
           .has_last_stage = stages.back()->is_last()};
 }
 
-// Marks the pipeline as being in use, for one step.
-class Turn {
- public:
-  explicit Turn(std::atomic<bool>& is_taken) : is_taken_(is_taken) {
-    if (is_taken_.exchange(true)) {
-      throw ArgumentError("the pipeline is in the middle of a step; it takes one at a time");
-    }
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  Turn(Turn&&) = delete;
-  Turn& operator=(Turn&&) = delete;
-  ~Turn() { is_taken_.store(false); }
-
- private:
-  std::atomic<bool>& is_taken_;
-};
+constexpr const char* kIsRunning =
+    "the pipeline is in the middle of a step; it takes one at a time";
 
 }  // namespace
 
@@ -144,7 +130,7 @@ class PipelineSchedule::Impl {
 
   void run_series(const StepSeries& series) {
     require_training();
-    const Turn turn(is_running_);
+    const OneCaller caller(is_running_, kIsRunning);
     SeriesRunner runner({.options = options_,
                          .stages = stages_,
                          .ends = ends_,
@@ -164,7 +150,7 @@ class PipelineSchedule::Impl {
 
   std::vector<at::Tensor> exchange(const at::Tensor& value) {
     if (options_.group == nullptr) return {value};
-    const Turn turn(is_running_);
+    const OneCaller caller(is_running_, kIsRunning);
     std::vector<at::Tensor> values;
     with_others(program_, [&] {
       std::vector<RankExchange> exchanges;
@@ -252,7 +238,7 @@ class PipelineSchedule::Impl {
   }
 
   StepResult run(const PresplitBatch& given, const StepOptions& step_options, bool is_training) {
-    const Turn turn(is_running_);
+    const OneCaller caller(is_running_, kIsRunning);
     const PresplitBatch& batch = local_part(given);
     require_fit(batch);
     const std::vector<double> weights = loss_weights_of(batch, options_, ends_);

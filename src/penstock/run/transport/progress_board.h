@@ -6,6 +6,18 @@
 
 namespace penstock {
 
+// Where a rank stands in what it does after its list: exchanging gradients of parameters that
+// stages of several ranks use.
+struct ExchangeProgress {
+  static constexpr int kNobody = -1;
+
+  int num_messages = 0;     // that it has sent or received
+  int partner = kNobody;    // the rank that the next one goes to or comes from
+  bool is_sending = false;  // to it
+
+  friend bool operator==(const ExchangeProgress&, const ExchangeProgress&) = default;
+};
+
 // How far each rank of this process has got in its list. Written by the rank, read by anyone who
 // has to explain a wait.
 class ProgressBoard {
@@ -20,16 +32,34 @@ class ProgressBoard {
     at(rank).finished.store(num_actions, std::memory_order_relaxed);
   }
 
-  // Whether the rank waits for another one, to go on with the action after those.
+  // Whether the rank waits for another one, to go on with the action after those, or with the
+  // exchange after the last.
   bool is_waiting(int rank) const { return at(rank).is_waiting.load(std::memory_order_relaxed); }
   void set_waiting(int rank, bool is_waiting) {
     at(rank).is_waiting.store(is_waiting, std::memory_order_relaxed);
+  }
+
+  // What is read while the rank goes on may be of two moments.
+  ExchangeProgress exchange(int rank) const {
+    const Progress& progress = at(rank);
+    return {.num_messages = progress.num_messages.load(std::memory_order_relaxed),
+            .partner = progress.partner.load(std::memory_order_relaxed),
+            .is_sending = progress.is_sending.load(std::memory_order_relaxed)};
+  }
+  void set_exchange(int rank, const ExchangeProgress& exchange) {
+    Progress& progress = at(rank);
+    progress.num_messages.store(exchange.num_messages, std::memory_order_relaxed);
+    progress.partner.store(exchange.partner, std::memory_order_relaxed);
+    progress.is_sending.store(exchange.is_sending, std::memory_order_relaxed);
   }
 
  private:
   struct alignas(64) Progress {
     std::atomic<int> finished = kUnknown;
     std::atomic<bool> is_waiting = false;
+    std::atomic<int> num_messages = 0;
+    std::atomic<int> partner = ExchangeProgress::kNobody;
+    std::atomic<bool> is_sending = false;
   };
   Progress& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const Progress& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }

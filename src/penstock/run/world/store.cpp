@@ -59,8 +59,14 @@ std::string place_of(const WorldOptions& options) {
   return fmt::format("at {}:{}", options.master_address, options.master_port);
 }
 
+// Values begin with a byte that says nothing: the server of 1.13 keeps an empty value back for a
+// fifth of a second before it sends it.
+constexpr std::uint8_t kFirstByte = '=';
+
 std::vector<std::uint8_t> bytes_of(const std::string& text) {
-  return {text.begin(), text.end()};
+  std::vector<std::uint8_t> bytes = {kFirstByte};
+  bytes.insert(bytes.end(), text.begin(), text.end());
+  return bytes;
 }
 
 }  // namespace
@@ -136,7 +142,8 @@ std::optional<std::string> Store::find(const std::string& key) {
   return impl_->call([&](c10d::Store& store) -> std::optional<std::string> {
     if (!store.check({key})) return std::nullopt;
     const std::vector<std::uint8_t> value = store.get(key);
-    return std::string(value.begin(), value.end());
+    if (value.empty()) return std::string();
+    return std::string(value.begin() + 1, value.end());
   });
 }
 

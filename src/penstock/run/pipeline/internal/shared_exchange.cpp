@@ -26,6 +26,40 @@ std::map<int, std::set<int>> partners_of(std::span<const SharedUse> uses,
   return partners;
 }
 
+// Tells whoever watches the ranks what the exchange waits for.
+class ExchangeWatch {
+ public:
+  explicit ExchangeWatch(ProgressBoard& progress) : progress_(progress) {}
+  ExchangeWatch(const ExchangeWatch&) = delete;
+  ExchangeWatch& operator=(const ExchangeWatch&) = delete;
+  ExchangeWatch(ExchangeWatch&&) = delete;
+  ExchangeWatch& operator=(ExchangeWatch&&) = delete;
+  ~ExchangeWatch() { leave(); }
+
+  // Sends a message of `rank`, which is here, to `partner`, or receives one from it.
+  template <typename Transfer>
+  void watch(int rank, int partner, bool is_sending, const Transfer& transfer) {
+    if (rank_ != rank) leave();
+    rank_ = rank;
+    progress_.set_exchange(
+        rank, {.num_messages = num_messages_++, .partner = partner, .is_sending = is_sending});
+    progress_.set_waiting(rank, true);
+    transfer();
+    progress_.set_waiting(rank, false);
+  }
+
+ private:
+  void leave() {
+    if (rank_ == ExchangeProgress::kNobody) return;
+    progress_.set_waiting(rank_, false);
+    progress_.set_exchange(rank_, {});
+  }
+
+  ProgressBoard& progress_;
+  int rank_ = ExchangeProgress::kNobody;
+  int num_messages_ = 0;
+};
+
 }  // namespace
 
 SharedExchange::SharedExchange(std::span<const SharedUse> uses, const Placement& placement,
@@ -55,6 +89,8 @@ void SharedExchange::run(Fabric& fabric, SharedGradients& gradients) const {
       }
     }
   };
+  if (incoming_.empty() && outgoing_.empty()) return;
+  ExchangeWatch exchange(fabric.progress());
   for_each_message(incoming_, [&](const Route& route, int /*microbatch*/, MessageKey key) {
     fabric.endpoint(route.to_rank).expect(route.from_rank, key);
   });
@@ -64,11 +100,13 @@ void SharedExchange::run(Fabric& fabric, SharedGradients& gradients) const {
     for (at::Tensor& gradient : gradients.pending(route.stage, microbatch)) {
       message.emplace_back(std::move(gradient));
     }
-    fabric.endpoint(route.from_rank).send(route.to_rank, key, message);
+    exchange.watch(route.from_rank, route.to_rank, true,
+                   [&] { fabric.endpoint(route.from_rank).send(route.to_rank, key, message); });
   });
   std::vector<at::Tensor> received;
   for_each_message(incoming_, [&](const Route& route, int microbatch, MessageKey key) {
-    fabric.endpoint(route.to_rank).receive(route.from_rank, key, message);
+    exchange.watch(route.to_rank, route.from_rank, false,
+                   [&] { fabric.endpoint(route.to_rank).receive(route.from_rank, key, message); });
     received.clear();
     for (c10::IValue& value : message) received.push_back(std::move(value).toTensor());
     if (route.is_needed) gradients.add(route.stage, microbatch, received);

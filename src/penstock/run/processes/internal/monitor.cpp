@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kGoodbyeTime = std::chrono::hours(1);  // ends by itself, or by the watchdog
 constexpr auto kEndTime = milliseconds(200);          // for the store thread to come home
+constexpr auto kHolderEndTime = milliseconds(1000);   // of the rank that has to wait for others
 constexpr auto kReportTime = milliseconds(2000);      // for the store to take a report
 constexpr auto kVerdictTime = milliseconds(1500);     // for a death to be noticed by anybody
 
@@ -38,7 +39,7 @@ Monitor::~Monitor() {
     }
   }
   ring_.reset();
-  if (state_->end(kEndTime)) {
+  if (state_->end(state_->holds_store() ? kHolderEndTime : kEndTime)) {
     store_thread_.join();
   } else {
     store_thread_.detach();  // it hangs in the store, whose other end is gone

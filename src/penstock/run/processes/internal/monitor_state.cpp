@@ -118,6 +118,7 @@ RankPosition Monitor::State::position() const {
     position.is_in_step = true;
     position.is_waiting = step_->progress->is_waiting(rank_);
     position.finished = step_->progress->finished(rank_);
+    position.exchange = step_->progress->exchange(rank_);
   }
   return position;
 }
@@ -183,7 +184,26 @@ bool Monitor::State::take_failure() {
   if (!positions.empty()) write_replay_file(positions, text);
   tell("seen", "");
   fail(text);
+  if (!holds_store_) return true;
+  const int gone = json.is_object() ? json.value("gone", Group::kNotAMember) : Group::kNotAMember;
+  let_others_see([&](int rank) {
+    const bool is_silent =
+        !positions.empty() && !positions[static_cast<std::size_t>(rank)].is_known;
+    return rank != gone && !is_silent;
+  });
   return true;
+}
+
+// Ranks that have not read the failure could not do so once this process, which holds it, has
+// ended.
+void Monitor::State::let_others_see(const std::function<bool(int rank)>& is_there) {
+  const Clock::time_point end = Clock::now() + kFirstReportTime;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (!is_there(rank)) continue;
+    while (!store_->find(key("seen", rank)) && Clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
 }
 
 void Monitor::State::tell_position() {
@@ -219,7 +239,7 @@ void Monitor::State::judge_wait() {
   if (!self.is_waiting || stall_seen_) return;
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
-  for (const Wait& wait : waits_of(*step->program, {rank_, self.finished})) {
+  for (const Wait& wait : waits_of(*step->program, rank_, self)) {
     const std::optional<RankPosition> peer = position_of(wait.rank);
     if (peer && peer->has_left) {
       publish_failure(fmt::format("{} has left, while {} waits for it {}",
@@ -270,30 +290,20 @@ bool Monitor::State::have_all(const std::string& topic, std::vector<std::string>
 }
 
 void Monitor::State::publish_failure(const std::string& reason,
-                                     const std::vector<RankPosition>& positions) {
+                                     const std::vector<RankPosition>& positions, int gone) {
   if (take_failure()) return;
   if (store_->add("monitor/failures", 1) > 1) {
     const Clock::time_point end = Clock::now() + kFirstReportTime;
     while (!take_failure() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
     if (!failure().empty()) return;
   }
-  nlohmann::json record = {{"text", reason}, {"group", group_.name}};
+  nlohmann::json record = {{"text", reason}, {"group", group_.name}, {"gone", gone}};
   for (const RankPosition& position : positions) {
     record["positions"].push_back(position.is_known ? to_text(position) : "");
   }
   store_->set("monitor/failure",
               record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   take_failure();
-  // Ranks that have not read it yet could not do so once this process, which holds it, is gone.
-  if (holds_store_) linger("seen", kFirstReportTime);
-}
-
-void Monitor::State::linger(const std::string& topic, milliseconds patience) {
-  const Clock::time_point end = Clock::now() + patience;
-  const auto is_there = [&](int rank) { return store_->find(key(topic, rank)).has_value(); };
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    while (!is_there(rank) && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
-  }
 }
 
 void Monitor::State::note_closed(int world_rank) {
@@ -309,7 +319,7 @@ void Monitor::State::note_closed(int world_rank) {
                               last->num_steps, last->finished)
                 : fmt::format("; it was last seen outside of a step, after {}", last->num_steps);
   }
-  publish_failure(text);
+  publish_failure(text, {}, rank);
 }
 
 void Monitor::State::say_goodbye() {

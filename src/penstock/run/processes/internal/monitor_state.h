@@ -25,6 +25,7 @@ class Monitor::State {
   State(World& world, const MonitorOptions& options);
 
   const std::vector<std::string>& names() const { return names_; }
+  bool holds_store() const { return holds_store_; }
   const std::string& name() const { return names_[static_cast<std::size_t>(rank_)]; }
 
   // The bodies of the two threads; they return after end().
@@ -52,7 +53,8 @@ class Monitor::State {
   bool end(std::chrono::milliseconds patience);
 
   // The rest is for the store thread alone.
-  void publish_failure(const std::string& reason, const std::vector<RankPosition>& positions = {});
+  void publish_failure(const std::string& reason, const std::vector<RankPosition>& positions = {},
+                       int gone = Group::kNotAMember);
   void note_closed(int world_rank);
   void say_goodbye();
   void tell(const std::string& topic, const std::string& value);
@@ -72,7 +74,7 @@ class Monitor::State {
   RankPosition position() const;
   std::optional<RankPosition> position_of(int rank);
   std::optional<WatchedStep> step() const;
-  void linger(const std::string& topic, std::chrono::milliseconds patience);
+  void let_others_see(const std::function<bool(int rank)>& is_there);
 
   const Group group_;
   const int rank_;  // in the group

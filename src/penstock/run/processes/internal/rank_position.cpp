@@ -24,75 +24,9 @@ int find_send(const Schedule& program, int rank, ActionKind kind, int stage, int
   return -1;
 }
 
-std::string action_text(const Schedule& program, int rank, int step) {
-  const std::vector<Action>& actions = program.actions_of(rank);
-  if (step >= static_cast<int>(actions.size())) return "the end of its list";
-  return fmt::format("step {} ({})", step, to_string(actions[static_cast<std::size_t>(step)]));
-}
-
-const RankPosition& of(const std::vector<RankPosition>& positions, int rank) {
-  return positions[static_cast<std::size_t>(rank)];
-}
-
-// What the rank that is waited for has done about it.
-std::string describe_part(const RankPosition& peer, const Wait& wait, int num_steps) {
-  if (!peer.is_known) return "which does not answer";
-  if (wait.send_step < 0) return {};
-  const bool has_sent =
-      peer.num_steps > num_steps || (peer.num_steps == num_steps && peer.finished > wait.send_step);
-  return has_sent ? "which has sent them" : "which has not sent them";
-}
-
-std::string describe_waits(const Schedule& program, const std::vector<RankPosition>& positions,
-                           const std::vector<std::string>& names, int rank) {
-  const RankPosition& position = of(positions, rank);
-  std::string text = fmt::format("waits at {}", action_text(program, rank, position.finished));
-  for (const Wait& wait : waits_of(program, {rank, position.finished})) {
-    const std::string part = describe_part(of(positions, wait.rank), wait, position.num_steps);
-    text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
-                        part.empty() ? "" : ", ", part);
-  }
-  return text;
-}
-
-std::string describe_position(const Schedule& program, const std::vector<RankPosition>& positions,
-                              const std::vector<std::string>& names, int rank) {
-  const RankPosition& position = of(positions, rank);
-  if (!position.is_known) return "does not answer: stopped, or cut off";
-  if (position.has_left) return "has left";
-  if (!position.is_in_step)
-    return fmt::format("is outside of a step, after {}", position.num_steps);
-  if (position.is_waiting) return describe_waits(program, positions, names, rank);
-  return fmt::format("works on {}", action_text(program, rank, position.finished));
-}
-
-}  // namespace
-
-std::string to_text(const RankPosition& position) {
-  return fmt::format("{} {} {} {} {}", position.has_left ? 1 : 0, position.is_in_step ? 1 : 0,
-                     position.is_waiting ? 1 : 0, position.finished, position.num_steps);
-}
-
-RankPosition parse_position(const std::string& text) {
-  int has_left = 0;
-  int is_in_step = 0;
-  int is_waiting = 0;
-  RankPosition position;
-  // NOLINTNEXTLINE(cert-err34-c): the result says whether all numbers were there
-  const int count = std::sscanf(text.c_str(), "%d %d %d %d %d", &has_left, &is_in_step, &is_waiting,
-                                &position.finished, &position.num_steps);
-  if (count != 5 || position.finished < 0) return {};
-  position.is_known = true;
-  position.has_left = has_left != 0;
-  position.is_in_step = is_in_step != 0;
-  position.is_waiting = is_waiting != 0;
-  return position;
-}
-
-std::vector<Wait> waits_of(const Schedule& program, Position position) {
+// Those that the action at `position` cannot do without.
+std::vector<Wait> waits_at(const Schedule& program, Position position) {
   std::vector<Wait> waits;
-  const auto step = static_cast<std::size_t>(position.step);
-  if (step >= program.actions_of(position.rank).size()) return waits;
   const int num_stages = extent_of(program).num_stages;
   const Placement placement = placement_of(program, num_stages);
   for_each_part(action_at(program, position), [&](const Action& action) {
@@ -119,6 +53,88 @@ std::vector<Wait> waits_of(const Schedule& program, Position position) {
          .text = fmt::format("to send the {} of microbatch {}", what, action.microbatch)});
   });
   return waits;
+}
+
+std::string action_text(const Schedule& program, int rank, int step) {
+  const std::vector<Action>& actions = program.actions_of(rank);
+  if (step >= static_cast<int>(actions.size())) return "the end of its step";
+  return fmt::format("step {} ({})", step, to_string(actions[static_cast<std::size_t>(step)]));
+}
+
+const RankPosition& of(const std::vector<RankPosition>& positions, int rank) {
+  return positions[static_cast<std::size_t>(rank)];
+}
+
+// What the rank that is waited for has done about it.
+std::string describe_part(const RankPosition& peer, const Wait& wait, int num_steps) {
+  if (!peer.is_known) return "which does not answer";
+  if (wait.send_step < 0) return {};
+  const bool has_sent =
+      peer.num_steps > num_steps || (peer.num_steps == num_steps && peer.finished > wait.send_step);
+  return has_sent ? "which has sent them" : "which has not sent them";
+}
+
+std::string describe_waits(const Schedule& program, const std::vector<RankPosition>& positions,
+                           const std::vector<std::string>& names, int rank) {
+  const RankPosition& position = of(positions, rank);
+  std::string text = fmt::format("waits at {}", action_text(program, rank, position.finished));
+  for (const Wait& wait : waits_of(program, rank, position)) {
+    const std::string part = describe_part(of(positions, wait.rank), wait, position.num_steps);
+    text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
+                        part.empty() ? "" : ", ", part);
+  }
+  return text;
+}
+
+std::string describe_position(const Schedule& program, const std::vector<RankPosition>& positions,
+                              const std::vector<std::string>& names, int rank) {
+  const RankPosition& position = of(positions, rank);
+  if (!position.is_known) return "does not answer: stopped, or cut off";
+  if (position.has_left) return "has left";
+  if (!position.is_in_step)
+    return fmt::format("is outside of a step, after {}", position.num_steps);
+  if (position.is_waiting) return describe_waits(program, positions, names, rank);
+  return fmt::format("works on {}", action_text(program, rank, position.finished));
+}
+
+}  // namespace
+
+std::string to_text(const RankPosition& position) {
+  return fmt::format("{} {} {} {} {} {} {} {}", position.has_left ? 1 : 0,
+                     position.is_in_step ? 1 : 0, position.is_waiting ? 1 : 0, position.finished,
+                     position.num_steps, position.exchange.num_messages, position.exchange.partner,
+                     position.exchange.is_sending ? 1 : 0);
+}
+
+RankPosition parse_position(const std::string& text) {
+  int has_left = 0;
+  int is_in_step = 0;
+  int is_waiting = 0;
+  int is_sending = 0;
+  RankPosition position;
+  ExchangeProgress& exchange = position.exchange;
+  // NOLINTNEXTLINE(cert-err34-c): the result says whether all numbers were there
+  const int count = std::sscanf(text.c_str(), "%d %d %d %d %d %d %d %d", &has_left, &is_in_step,
+                                &is_waiting, &position.finished, &position.num_steps,
+                                &exchange.num_messages, &exchange.partner, &is_sending);
+  if (count != 8 || position.finished < 0) return {};
+  position.is_known = true;
+  position.has_left = has_left != 0;
+  position.is_in_step = is_in_step != 0;
+  position.is_waiting = is_waiting != 0;
+  exchange.is_sending = is_sending != 0;
+  return position;
+}
+
+std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition& position) {
+  const ExchangeProgress& exchange = position.exchange;
+  if (exchange.partner >= 0 && exchange.partner < program.num_ranks()) {
+    return {{.rank = exchange.partner,
+             .text = exchange.is_sending ? "to take gradients of parameters that both use"
+                                         : "to send gradients of parameters that both use"}};
+  }
+  if (position.finished >= static_cast<int>(program.actions_of(rank).size())) return {};
+  return waits_at(program, {rank, position.finished});
 }
 
 std::string describe_positions(const Schedule& program, const std::vector<RankPosition>& positions,
@@ -177,7 +193,7 @@ std::string write_replay(const Schedule& program, const std::vector<RankPosition
       }
     }
     if (position.is_waiting) {
-      for (const Wait& wait : waits_of(program, {rank, position.finished})) {
+      for (const Wait& wait : waits_of(program, rank, position)) {
         entry["waits_for"].push_back({{"rank", wait.rank}, {"why", wait.text}});
       }
     }

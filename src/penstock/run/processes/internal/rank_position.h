@@ -4,17 +4,19 @@
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/transport/progress_board.h"
 
 namespace penstock {
 
 // Where a rank stands, as it tells the others.
 struct RankPosition {
-  bool is_known = false;    // false: nothing was heard
-  bool has_left = false;    // it has ended its work and is gone
-  bool is_in_step = false;  // of a pipeline
-  bool is_waiting = false;  // for a message that its next action needs
-  int finished = 0;         // actions of its list in this step
-  int num_steps = 0;        // begun so far
+  bool is_known = false;           // false: nothing was heard
+  bool has_left = false;           // it has ended its work and is gone
+  bool is_in_step = false;         // of a pipeline
+  bool is_waiting = false;         // for a message that its next action or the exchange needs
+  int finished = 0;                // actions of its list in this step
+  int num_steps = 0;               // begun so far
+  ExchangeProgress exchange = {};  // after its list
 
   friend bool operator==(const RankPosition&, const RankPosition&) = default;
 };
@@ -24,13 +26,13 @@ std::string to_text(const RankPosition& position);
 // The inverse; a position that is not known for any other text.
 RankPosition parse_position(const std::string& text);
 
-// Another rank that the action at a position cannot do without.
+// Another rank that `rank` of `program`, which waits at `position`, cannot do without.
 struct Wait {
   int rank = -1;
   int send_step = -1;  // at which that rank sends what is waited for; -1: it has to receive
   std::string text;    // "to send the activations of microbatch 3", "to take ..."
 };
-std::vector<Wait> waits_of(const Schedule& program, Position position);
+std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition& position);
 
 // Says of every rank of `program` what it does and whom it waits for, a line each. `names` are the
 // ranks as messages have them, such as "rank 2 (pid 4711 on a)".

@@ -1,4 +1,4 @@
-#include "tests/run/pipe/whole_models.h"
+#include "tests/run/support/whole_models.h"
 
 #include "penstock/run/capture/pipe_split.h"
 

@@ -1,0 +1,42 @@
+// What documents show without a program around it. Compiled, so that it stays right; never run.
+
+#include <torch/torch.h>
+
+#include "penstock/run/optimizer/learning_rate.h"
+#include "penstock/run/optimizer/make_optimizer.h"
+#include "penstock/run/training/gradient_norm.h"
+#include "penstock/run/training/staggered_trainer.h"
+
+namespace documents {
+
+struct Data {
+  penstock::StepBatch batch(std::int64_t step) const;
+};
+
+void log(const penstock::StepOutcome& outcome);
+
+// docs/concepts/clipping.md
+void clip(penstock::PipelineSchedule& pipeline, torch::optim::Optimizer& optimizer,
+          const torch::Tensor& inputs, const torch::Tensor& targets) {
+  pipeline.step({inputs}, {.target = targets});
+  const penstock::GradientNorm gradients = penstock::clip_grad_norm(pipeline, 1.0);
+  if (gradients.is_finite()) optimizer.step();
+}
+
+// docs/concepts/staggered-steps.md
+void stagger(penstock::PipelineSchedule& pipeline, const Data& data,
+             const penstock::LearningRateSchedule& schedule) {
+  penstock::StaggeredTrainer trainer(pipeline,
+                                     [](std::vector<torch::Tensor> parameters) {
+                                       return penstock::make_optimizer(
+                                           "adamw", std::move(parameters), {.learning_rate = 3e-4});
+                                     },
+                                     {.max_norm = 1.0, .learning_rate = [&](std::int64_t step) {
+                                        return penstock::learning_rate(schedule, step);
+                                      }});
+  trainer.run({.count = 1000,
+               .batch = [&](std::int64_t step) { return data.batch(step); },
+               .take_outcome = [&](penstock::StepOutcome outcome) { log(outcome); }});
+}
+
+}  // namespace documents

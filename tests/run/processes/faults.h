@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "penstock/run/transport/open_transport.h"
+#include "tests/run/processes/training.h"
+
+namespace penstock {
+
+// Where a rank comes to harm, in its second step.
+struct Fault {
+  static constexpr int kAfterTheList = -1;
+
+  int rank = 0;
+  int step = 0;  // position in its list
+  int signal = SIGKILL;
+};
+
+// Processes that train until something happens.
+struct FaultyRun {
+  int num_ranks = 3;
+  std::function<std::string(const TrainingOptions&)> train;  // what each of them does
+  TransportKind transport = TransportKind::Automatic;
+  std::chrono::nanoseconds deadline = {};
+  double bound_s = 0;  // from the fault to the error on every other rank
+  std::string replay_path = {};
+};
+
+// What came of it.
+struct Tally {
+  int num_cases = 0;
+  int num_survivors = 0;
+  int num_named = 0;     // survivors that threw an error with the right name
+  int num_in_time = 0;   // of those, within the bound
+  double slowest = 0;    // seconds
+  std::string text;      // of the last survivor
+  std::string problems;  // what was not as it should be, a line each
+};
+
+// Trains in processes once for each fault, a few at a time, and lets it happen. Every other rank is
+// expected to throw an error that names the rank it happened to.
+Tally inject(const FaultyRun& run, const std::vector<Fault>& faults);
+
+// Expects what inject() does, and prints the counts.
+void expect_all_named(const char* what, const Tally& tally);
+
+}  // namespace penstock
