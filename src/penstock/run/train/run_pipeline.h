@@ -46,6 +46,7 @@ class RunPipeline {
   const PipelinePlan& plan() const { return plan_; }
   int num_ranks() const { return plan_.schedule.num_ranks(); }
   World* world() const { return options_.processes.world; }
+  std::shared_ptr<const ProcessRanks> processes() const { return options_.processes.ranks; }
 
   // Whether losses and outputs arrive in this process; exactly one of several says so.
   bool has_last_stage() const;

@@ -74,7 +74,9 @@ std::filesystem::path Trainer::save(const std::filesystem::path& folder, int kee
                                     const std::string& note) {
   SaveOptions options{.keep = keep};
   World* const world = pipeline_.world();
-  if (world != nullptr) options.group = checkpoint_group(*world, world->everyone());
+  if (world != nullptr) {
+    options.group = checkpoint_group(*world, world->everyone(), pipeline_.processes());
+  }
   return save_checkpoint(folder, rank_states(pipeline_.stages(), optimizer_.get()),
                          {.step = num_steps_done_, .seed = options_.seed, .data = note}, options);
 }

@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/cli/temporary_folder.h"
+
+namespace penstock::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+
+constexpr const char* kTrain =
+    "penstock train --data text.txt --layers 2 --width 8 --heads 2 --context 8 --batch 8 "
+    "--microbatches 4 --dropout 0.1 --sample 0 --no-report ";
+
+// A run whose checkpoints are in the folder `run`.
+class KilledTraining : public ::testing::Test {
+ protected:
+  KilledTraining() {
+    std::string text;
+    for (int line = 0; line < 60; ++line) text += "pack my box with five dozen jugs\n";
+    folder_.write("text.txt", text);
+  }
+
+  ProgramResult shell(const std::string& command) const {
+    return run_shell("cd '" + folder_.path("") + "' && " + command);
+  }
+
+  // The steps of the newest checkpoint; 0 if there is none.
+  int newest_step() const {
+    int newest = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path("run"))) {
+      const std::string name = entry.path().filename();
+      if (name.find('.') == std::string::npos) newest = std::max(newest, std::stoi(name.substr(5)));
+    }
+    return newest;
+  }
+
+  // The last step that a run has logged.
+  int last_logged_step() const {
+    int last = 0;
+    if (!std::filesystem::exists(folder_.path("log.jsonl"))) return last;
+    std::istringstream text(read_file(folder_.path("log.jsonl")));
+    for (std::string line; std::getline(text, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      if (json.is_object()) last = std::max(last, json.at("step").get<int>());
+    }
+    return last;
+  }
+
+  // The bytes of every tensor by name, whichever file they are in, and the optimizer's numbers.
+  std::map<std::string, std::string> contents(const std::string& checkpoint) const {
+    const auto manifest =
+        nlohmann::json::parse(read_file(folder_.path(checkpoint + "/manifest.json")));
+    std::map<std::string, std::string> bytes{{"optimizer", manifest.at("optimizer").dump()}};
+    for (const auto& listed : manifest.at("files")) {
+      const std::string file =
+          read_file(folder_.path(checkpoint + "/" + listed.at("name").get<std::string>()));
+      std::uint64_t length = 0;
+      std::memcpy(&length, file.data(), sizeof(length));
+      const std::size_t data = sizeof(length) + length;
+      const auto header = nlohmann::json::parse(file.substr(sizeof(length), length));
+      for (const auto& name : listed.at("entries")) {
+        const auto& places = header.at(name.get<std::string>()).at("data_offsets");
+        const auto begin = places.at(0).get<std::size_t>();
+        bytes[name] = file.substr(data + begin, places.at(1).get<std::size_t>() - begin);
+      }
+    }
+    return bytes;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+// The number of kills; PENSTOCK_TEST_KILLS=50 is the whole test, which takes minutes.
+int num_kills() {
+  const char* const number = std::getenv("PENSTOCK_TEST_KILLS");
+  return number == nullptr ? 6 : std::atoi(number);  // NOLINT(cert-err34-c): by hand
+}
+
+TEST_F(KilledTraining, EndsAsIfNothingHadHappened) {
+  const int num_steps = 20 + 20 * num_kills();
+  const std::string steps = fmt::format("--steps {} --checkpoint-every 2 ", num_steps);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(shell(std::string(kTrain) + "--steps 2").exit_status, 0);
+  const double one_start =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  ASSERT_EQ(shell(kTrain + steps + "--checkpoint undisturbed").exit_status, 0);
+
+  const std::vector<std::string> ways = {"--ranks 2", "--ranks 4 --schedule zbv", "--ranks 1",
+                                         "--ranks 3 --schedule gpipe",
+                                         "--ranks 2 --schedule zb-h1 --transport shm"};
+  std::mt19937 random(11);
+  std::uniform_real_distribution<double> moments(0.3 * one_start, 1.8 * one_start);
+  std::filesystem::create_directory(folder_.path("run"));
+  int num_killed = 0;
+  int num_advances = 0;
+  for (int kill = 0; kill < num_kills(); ++kill) {
+    const int before = newest_step();
+    const std::string& way = ways[static_cast<std::size_t>(kill) % ways.size()];
+    const ProgramResult result = shell(fmt::format(
+        "timeout -s KILL {:.3f} {}{}{} --checkpoint run --resume --keep 2 --log log.jsonl",
+        moments(random), kTrain, steps, way));
+    ASSERT_TRUE(result.exit_status == 0 || result.exit_status == 128 + 9) << result.errors;
+    if (result.exit_status != 0) ++num_killed;
+    const int after = newest_step();
+    if (after > before) ++num_advances;
+    EXPECT_GE(after, before);
+    EXPECT_GE(after, last_logged_step() - 2) << "no more is lost than since the last checkpoint";
+  }
+  EXPECT_GT(num_killed, 0);
+  EXPECT_GT(num_advances, 0) << "every kill came before the first checkpoint";
+  const ProgramResult last = shell(kTrain + steps + "--checkpoint run --resume --keep 2");
+  ASSERT_EQ(last.exit_status, 0) << last.errors;
+  const std::string name = fmt::format("/step-{:08}", num_steps);
+  const auto found = contents("run" + name);
+  const auto expected = contents("undisturbed" + name);
+  EXPECT_EQ(found.size(), expected.size());
+  for (const auto& [entry, bytes] : expected) {
+    EXPECT_TRUE(found.contains(entry) && found.at(entry) == bytes) << entry;
+  }
+  RecordProperty("kills", num_killed);
+  RecordProperty("advances", num_advances);
+}
+
+// Trains in a folder `run` that has a file system of its own: first well, then after `change`.
+// Prints what the second run says, its status, and the checkpoints that are there then.
+std::string two_runs(int bytes, const std::string& change, const std::string& arguments) {
+  return fmt::format(
+      "unshare -m true 2>/dev/null || {{ echo skip; exit; }}; mkdir run; unshare -m sh -c '"
+      "mount -t tmpfs -o size={} none run 2>/dev/null || {{ echo skip; exit; }}; "
+      "{} --steps 2 --checkpoint run >/dev/null && {} && "
+      "{} --steps 4 --checkpoint run --resume {} 2>&1 >/dev/null; echo status $?; ls run; "
+      "penstock eval --checkpoint run --batch 4 --microbatches 2 >/dev/null && echo readable'",
+      bytes, kTrain, change, kTrain, arguments);
+}
+
+TEST_F(KilledTraining, LeavesCheckpointsAloneOnAFullDisk) {
+  const ProgramResult result =
+      shell(two_runs(1'000'000, "head -c 2000000 /dev/zero >run/filler 2>/dev/null; true", ""));
+  if (result.output == "skip\n") GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_THAT(result.output,
+              ContainsRegex("^penstock: run/step-00000004.partial-[^\n]*: No space left on device; "
+                            "make room or choose another folder\nstatus 1\nfiller\n"
+                            "step-00000002\nreadable\n$"));
+}
+
+TEST_F(KilledTraining, LeavesCheckpointsAloneInAReadOnlyFolder) {
+  const ProgramResult result = shell(two_runs(1'000'000, "mount -o remount,ro run", ""));
+  if (result.output == "skip\n") GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_THAT(result.output,
+              ContainsRegex("^penstock: run/step-00000004.partial-[^\n]*: Read-only file system; "
+                            "choose a folder that can be written to\nstatus 1\n"
+                            "step-00000002\nreadable\n$"));
+}
+
+}  // namespace
+}  // namespace penstock::testing
