@@ -64,11 +64,13 @@ asan:
 tsan:
 	$(say) 'Building and running the tests of threads with the thread sanitizer'
 	@tools/install_packages.sh build run bench test
-	@tools/build.sh tsan pipeline_tests transport_tests
+	@tools/build.sh tsan pipeline_tests training_tests transport_tests
 	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/transport_tests --gtest_brief=1 \
 	  --gtest_filter='-SharedMemory*:Gloo*:OpenTransport*'
 	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/pipeline_tests --gtest_brief=1 \
 	  --gtest_filter='-*_p4_*:*_p3_*:*_p1_*'
+	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/training_tests --gtest_brief=1 \
+	  --gtest_filter='-*Processes*:*CopiesOf*'
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
