@@ -68,7 +68,7 @@ class Ranks {
         local.push_back(stages_[static_cast<std::size_t>(stage)].get());
       }
       executors_.push_back(std::make_unique<Executor>(rank, program_, local, hub_.endpoint(rank),
-                                                      progress_, options_));
+                                                      progress_, nullptr, options_));
     }
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
       inputs_.push_back(

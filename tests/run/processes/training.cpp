@@ -13,8 +13,6 @@
 #include "penstock/run/pipeline/pipeline_schedule.h"
 
 namespace penstock {
-namespace {
-
 std::uint64_t fingerprint(const torch::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   const torch::Tensor dense = tensor.detach().contiguous();
@@ -25,6 +23,8 @@ std::uint64_t fingerprint(const torch::Tensor& tensor) {
   }
   return hash;
 }
+
+namespace {
 
 // What is trained, as far as it does not depend on whether it was cut by hand or captured.
 struct Subject {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ std::string train(const TestModel& model, const TrainingCase& shape,
 // The same for a model that every process captures whole and cuts, to keep its own stages.
 std::string train_whole(const WholeModel& model, const TrainingCase& shape,
                         const TrainingOptions& options);
+
+// Of all bits of a tensor.
+std::uint64_t fingerprint(const torch::Tensor& tensor);
 
 std::vector<std::string> sorted_lines(const std::string& text);
 

@@ -72,11 +72,13 @@ class Executor::Context final : public ActionContext {
 };
 
 Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
-                   Transport& transport, ProgressBoard& progress, const ExecutorOptions& options)
+                   Transport& transport, ProgressBoard& progress, ReplicaLink* replicas,
+                   const ExecutorOptions& options)
     : rank_(rank),
       program_(program),
       transport_(transport),
       progress_(progress),
+      replicas_(replicas),
       options_(options),
       stages_(stages.begin(), stages.end()),
       instructions_(compile_instructions(program, rank, stages_)) {
@@ -130,10 +132,13 @@ void Executor::walk() {
     expect_receives();
     for (step_ = 0; step_ < num_instructions; ++step_) {
       const Instruction& instruction = instructions_[static_cast<std::size_t>(step_)];
+      if (replicas_ != nullptr) replicas_->go_to(step_);
       fetch(instruction);
       perform_observed(instruction, false);
       progress_.set_finished(rank_, step_ + 1);
     }
+    step_ = std::max(0, num_instructions - 1);  // whatever fails from here on
+    finish_gradients();
   } catch (const StoppedError&) {
     throw;
   } catch (const TransportError& error) {
@@ -147,6 +152,14 @@ void Executor::walk() {
   }
 }
 
+// What REDUCE_GRAD has begun is complete when the list is.
+void Executor::finish_gradients() {
+  if (replicas_ == nullptr) return;
+  replicas_->finish();
+  if (!work_->is_training) return;
+  for (const PipelineStage* stage : stages_) stage->require_final_gradients();
+}
+
 void Executor::fail(const std::string& cause, StepError::Origin origin) {
   transport_.stop();
   throw StepError({rank_, step_}, *instructions_[static_cast<std::size_t>(step_)].action, cause,
@@ -157,6 +170,7 @@ void Executor::fail(const std::string& cause, StepError::Origin origin) {
 void Executor::fetch(const Instruction& instruction) {
   if (!is_compute(instruction.kind)) return;
   for (const Instruction& part : instruction.parts) fetch(part);
+  if (instruction.stage != nullptr) instruction.stage->await_parameters();
   if (instruction.peer == Instruction::kNobody) return;
   auto& grid = instruction.kind == ActionKind::Forward ? activations_in_ : gradients_in_;
   try {
@@ -216,10 +230,16 @@ void Executor::perform_default(const Instruction& instruction) {
       ++num_receives_reached_;
       expect_receives();
       break;
-    case ActionKind::Idle:
-    case ActionKind::Unshard:  // parameters are whole
+    case ActionKind::Unshard:
+      instruction.stage->unshard();
+      break;
     case ActionKind::Reshard:
-    case ActionKind::ReduceGrad:  // gradients are final: they are scaled where they start
+      instruction.stage->reshard();
+      break;
+    case ActionKind::ReduceGrad:  // gradients are scaled where they start
+      instruction.stage->reduce_gradients();
+      break;
+    case ActionKind::Idle:
       break;
   }
 }
@@ -236,8 +256,9 @@ void Executor::forward(const Instruction& instruction) {
   const int microbatch = instruction.microbatch;
   Message& inputs = activations_in_.at(instruction.slot, microbatch);
   const Microbatch& given = work_->inputs[static_cast<std::size_t>(microbatch)];
-  RandomScope random(
-      {.step_seed = work_->random_seed, .microbatch = microbatch, .stage = stage.index()});
+  RandomScope random({.step_seed = work_->random_seed,
+                      .microbatch = work_->first_microbatch + microbatch,
+                      .stage = stage.index()});
   const c10::IValue output =
       stage.forward(microbatch, stage.is_first() ? given.args : inputs, keywords_of(instruction));
   inputs.clear();

@@ -8,6 +8,7 @@
 
 #include "penstock/plan/schedule/microbatch_grid.h"
 #include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/data_parallel/replica_link.h"
 #include "penstock/run/executor/custom_function.h"
 #include "penstock/run/executor/observer.h"
 #include "penstock/run/executor/step_error.h"
@@ -30,9 +31,11 @@ struct ExecutorOptions {
 class Executor {
  public:
   // `program` must be valid and outlive the executor, as must everything that is referred to.
-  // `stages` are those that the program places on `rank`, in any order.
+  // `stages` are those that the program places on `rank`, in any order; `replicas` is null if none
+  // of them is replicated or sharded.
   Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
-           Transport& transport, ProgressBoard& progress, const ExecutorOptions& options);
+           Transport& transport, ProgressBoard& progress, ReplicaLink* replicas,
+           const ExecutorOptions& options);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   Executor(Executor&&) = delete;
@@ -50,6 +53,7 @@ class Executor {
   class Context;
 
   void walk();
+  void finish_gradients();
   void fetch(const Instruction& instruction);
   void perform(const Instruction& instruction);
   void perform_default(const Instruction& instruction);
@@ -68,6 +72,7 @@ class Executor {
   const Schedule& program_;
   Transport& transport_;
   ProgressBoard& progress_;
+  ReplicaLink* replicas_;
   const ExecutorOptions& options_;
   std::vector<PipelineStage*> stages_;
   std::vector<Instruction> instructions_;

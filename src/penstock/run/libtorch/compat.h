@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -57,6 +60,27 @@ at::Tensor call_captured_leaf_hooks(const at::Tensor& leaf, at::Tensor gradient)
     for (const auto& hook : torch::autograd::impl::hooks(leaf)) gradient = (*hook)({gradient})[0];
   }
   return gradient;
+}
+
+// Takes the memory away from the storage of `tensor`, and with it from all tensors that share the
+// storage, such as those that an autograd graph has saved. They keep shape and version.
+inline void drop_memory(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, tensor.device()));
+  storage->set_nbytes(static_cast<std::size_t>(0));
+}
+
+// Gives the storage of `tensor` a part of the memory of `lender`, which lives as long as anybody
+// has such a part.
+inline void lend_memory(const at::Tensor& lender, std::size_t offset_bytes, std::size_t num_bytes,
+                        const at::Tensor& tensor) {
+  auto* holder = new c10::Storage(lender.storage());
+  at::DataPtr part(
+      static_cast<std::byte*>(lender.data_ptr()) + offset_bytes, holder,
+      [](void* storage) { delete static_cast<c10::Storage*>(storage); }, lender.device());
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(std::move(part));
+  storage->set_nbytes(num_bytes);
 }
 
 template <class Reporter, class Total>

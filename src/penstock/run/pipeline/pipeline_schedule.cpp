@@ -22,6 +22,7 @@
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/replica_links.h"
 #include "penstock/run/pipeline/internal/series_runner.h"
 #include "penstock/run/pipeline/internal/shared_exchange.h"
 #include "penstock/run/pipeline/internal/shared_uses.h"
@@ -35,11 +36,19 @@ namespace penstock {
 namespace {
 
 // A program that ranks can run, proved to be valid for that many stages and microbatches.
-Schedule make_program(Schedule schedule, Extent extent) {
-  Schedule program =
-      is_lowered(schedule) ? std::move(schedule) : lower(schedule, {.sharding = false});
+Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options) {
+  Schedule program = is_lowered(schedule) ? std::move(schedule) : lower(schedule, options);
   require_valid(program, {.extent = extent});
   return program;
+}
+
+// With replicas, stages of other processes may be sharded, and all processes need one program.
+LowerOptions lower_options(const ScheduleOptions& options, const StageList& stages) {
+  const bool is_sharded = std::any_of(stages.begin(), stages.end(), [](const auto& stage) {
+    return stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
+  });
+  return {.sharding = is_sharded || options.data_group != nullptr,
+          .max_active_stages = options.max_active_stages};
 }
 
 std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& program) {
@@ -93,8 +102,9 @@ class PipelineSchedule::Impl {
         stages_(in_order(std::move(stages), options_.group == nullptr)),
         ends_(ends_of(stages_)),
         extent_{stages_.front()->num_stages(), options_.num_microbatches},
-        program_(make_program(std::move(schedule), extent_)),
-        eval_program_(make_program(keep_forwards(program_), extent_)),
+        program_(make_program(std::move(schedule), extent_, lower_options(options_, stages_))),
+        eval_program_(
+            make_program(keep_forwards(program_), extent_, lower_options(options_, stages_))),
         local_ranks_(local_ranks_of(options_, program_)),
         executor_options_{options_.custom_functions, options_.observers} {
     const Placement placement = placement_of(program_, extent_.num_stages);
@@ -106,8 +116,9 @@ class PipelineSchedule::Impl {
                       .num_ranks = program_.num_ranks(),
                       .num_microbatches = options_.num_microbatches};
     fabric_ = connect(options_, program_, shared_exchange_->extent(), exchange_keys_.num_stages());
-    ranks_ = std::make_unique<LocalRanks>(
-        local_ranks_, *fabric_, thread_options(options_, static_cast<int>(local_ranks_.size())));
+    replicas_.emplace(options_, program_, stages_, placement, local_ranks_);
+    ranks_ = std::make_unique<LocalRanks>(local_ranks_, *fabric_, *replicas_,
+                                          thread_options(options_, num_busy_threads()));
     executors_ = ranks_->make_executors(program_, stages_, executor_options_);
     eval_executors_ = ranks_->make_executors(eval_program_, stages_, executor_options_);
     for (const auto& stage : stages_) {
@@ -130,6 +141,11 @@ class PipelineSchedule::Impl {
 
   void run_series(const StepSeries& series) {
     require_training();
+    if (replicas_->num_replicas() > 1) {
+      throw ArgumentError(
+          "a series of steps without a barrier cannot be one of several replicas yet: they would "
+          "have to agree on which steps to take back; call step()");
+    }
     const OneCaller caller(is_running_, kIsRunning);
     SeriesRunner runner({.options = options_,
                          .stages = stages_,
@@ -142,7 +158,7 @@ class PipelineSchedule::Impl {
                          .shared_gradients = *shared_gradients_,
                          .shared_exchange = *shared_exchange_},
                         series, num_steps_, [this](StepBatch batch) { return ready(batch); });
-    in_step(program_, [&] {
+    in_step(program_, true, [&] {
       ranks_->run([&](int place) { runner.run_rank(place); });
       num_steps_ = runner.next_step();
     });
@@ -178,6 +194,10 @@ class PipelineSchedule::Impl {
     std::vector<at::Tensor> list;
     std::unordered_set<const c10::TensorImpl*> seen;
     for (const auto& stage : stages_) {
+      if (stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded()) {
+        for (at::Tensor& slice : stage->parameters()) list.push_back(std::move(slice));
+        continue;
+      }
       for (const auto& [name, tensor] : stage->module().named_parameters()) {
         if (seen.insert(tensor.unsafeGetTensorImpl()).second) list.push_back(tensor);
       }
@@ -189,6 +209,10 @@ class PipelineSchedule::Impl {
     std::vector<int> peaks;
     for (const auto& executor : executors_) peaks.push_back(executor->peak_activations());
     return peaks;
+  }
+
+  std::vector<ParameterBytes> parameter_bytes() const {
+    return replicas_->bytes(stages_, placement_of(program_, extent_.num_stages));
   }
 
  private:
@@ -241,21 +265,25 @@ class PipelineSchedule::Impl {
     const OneCaller caller(is_running_, kIsRunning);
     const PresplitBatch& batch = local_part(given);
     require_fit(batch);
-    const std::vector<double> weights = loss_weights_of(batch, options_, ends_);
-    StepWork work = make_work(batch, weights, step_options, options_, ends_,
-                              {.number = num_steps_++,
-                               .is_training = is_training,
-                               .random_seed = next_seed(step_options, is_training)});
-    shared_gradients_->begin_step();
-    for (const auto& stage : stages_) {
-      stage->begin_step({is_training, options_.num_microbatches, options_.weight_gradients,
-                         shared_gradients_.get()});
-    }
-    in_step(is_training ? program_ : eval_program_, [&] {
+    std::vector<double> weights = relative_weights(batch, options_, ends_);
+    StepWork work =
+        make_work(batch, weights, step_options, options_, ends_,
+                  {.number = num_steps_++,
+                   .is_training = is_training,
+                   .random_seed = next_seed(step_options, is_training),
+                   .first_microbatch = replicas_->replica() * options_.num_microbatches});
+    in_step(is_training ? program_ : eval_program_, is_training, [&] {
+      if (is_training) scale(weights);
+      shared_gradients_->begin_step();
+      for (const auto& stage : stages_) {
+        stage->begin_step({is_training, options_.num_microbatches, options_.weight_gradients,
+                           shared_gradients_.get()});
+      }
       const LocalRanks::Executors& executors = is_training ? executors_ : eval_executors_;
       ranks_->run([&](int place) { executors[static_cast<std::size_t>(place)]->run(work); });
       if (is_training) {
         shared_exchange_->run(*fabric_, *shared_gradients_);
+        replicas_->reduce_shared();
         pass_root_gradients();
       }
     });
@@ -269,17 +297,20 @@ class PipelineSchedule::Impl {
     try {
       work();
     } catch (...) {
-      std::rethrow_exception(fabric_->fail_step(std::current_exception()));
+      const std::exception_ptr failure = fabric_->fail_step(std::current_exception());
+      std::rethrow_exception(replicas_->fail_step(failure));
     }
     fabric_->end_step();
+    replicas_->end_step();
   }
 
-  // The same, with stages and observers.
+  // The same, with stages, replicas and observers.
   template <typename Work>
-  void in_step(const Schedule& program, const Work& work) {
+  void in_step(const Schedule& program, bool is_training, const Work& work) {
     with_others(program, [&] {
       for (const auto& observer : options_.observers) observer->step_begins(program);
       try {
+        replicas_->begin_step(is_training, program);
         work();
       } catch (...) {
         end_step();
@@ -295,9 +326,27 @@ class PipelineSchedule::Impl {
     batch.options = std::move(given.options);
     require_target(batch.parts);
     require_fit(batch.parts);
-    batch.loss_weights = loss_weights_of(batch.parts, options_, ends_);
+    batch.loss_weights = relative_weights(batch.parts, options_, ends_);
+    scale(batch.loss_weights);
     batch.random_seed = next_seed(batch.options, true);
     return batch;
+  }
+
+  // Turns relative weights into those of the mean over all replicas, if that is what is wanted.
+  void scale(std::vector<double>& weights) {
+    if (!options_.scale_grads || weights.empty()) return;
+    const double own = std::accumulate(weights.begin(), weights.end(), 0.0);
+    const double total = options_.loss_weights == LossWeights::ByRows
+                             ? replicas_->sum_over_replicas(own)
+                             : own * replicas_->num_replicas();
+    for (double& weight : weights) weight /= total;
+  }
+
+  // Threads of this process that are at work in a step, those of other replicas too.
+  int num_busy_threads() const {
+    const int num_replicas =
+        options_.data_group == nullptr ? 1 : options_.data_group->num_ranks_in_process();
+    return static_cast<int>(local_ranks_.size()) * num_replicas;
   }
 
   // Inputs that require a gradient get it from one backward of the caller's own graph, as if the
@@ -329,6 +378,7 @@ class PipelineSchedule::Impl {
   std::vector<int> local_ranks_;
   ExecutorOptions executor_options_;
   std::unique_ptr<Fabric> fabric_;
+  std::optional<ReplicaLinks> replicas_;
   std::unique_ptr<LocalRanks> ranks_;
   LocalRanks::Executors executors_;
   LocalRanks::Executors eval_executors_;
@@ -379,6 +429,9 @@ int PipelineSchedule::num_ranks() const {
 int PipelineSchedule::num_microbatches() const {
   return impl_->options().num_microbatches;
 }
+const ScheduleOptions& PipelineSchedule::options() const {
+  return impl_->options();
+}
 const StageList& PipelineSchedule::stages() const {
   return impl_->stages();
 }
@@ -393,6 +446,9 @@ const Schedule& PipelineSchedule::eval_program() const {
 }
 std::vector<int> PipelineSchedule::peak_activations() const {
   return impl_->peak_activations();
+}
+std::vector<ParameterBytes> PipelineSchedule::parameter_bytes() const {
+  return impl_->parameter_bytes();
 }
 
 }  // namespace penstock

@@ -10,8 +10,10 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "penstock/plan/passes/add_sharding.h"
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/autograd/backward_graph.h"
+#include "penstock/run/data_parallel/parameter_bytes.h"
 #include "penstock/run/executor/executor.h"
 #include "penstock/run/executor/loss_function.h"
 #include "penstock/run/microbatch/split.h"
@@ -24,7 +26,7 @@ using StageList = std::vector<std::shared_ptr<PipelineStage>>;
 
 // What each microbatch counts in the gradient of a step.
 enum class LossWeights {
-  Equal,   // 1 / number of microbatches: the mean of their losses
+  Equal,   // 1 / number of microbatches of all replicas: the mean of their losses
   ByRows,  // its share of the target's rows: the mean over the batch, also if it splits unevenly
 };
 
@@ -35,13 +37,20 @@ struct ScheduleOptions {
   int num_ranks = 0;
   // Ranks that are processes. Without a group, all are threads of this one.
   std::shared_ptr<RankGroup> group = nullptr;
+  // The replicas of this pipeline, of which it is one: they train on different data, with the
+  // gradients of all. For processes, a ProcessRanks of the data group of a Mesh; for threads, see
+  // PipelineReplicas. Stages are replicated, unless shard_stage() has sharded them.
+  std::shared_ptr<RankGroup> data_group = nullptr;
+  // How many stages of a rank are gathered at a time, if stages are sharded; see add_sharding().
+  int max_active_stages = ShardingOptions{}.max_active_stages;
   LossFunction loss = {};  // without one, only eval() works
 
   SplitOptions split = {};                                    // of the inputs
   std::optional<ChunkSpec> target_chunk_spec = std::nullopt;  // default: as inputs
   std::optional<ChunkSpec> output_merge_spec = std::nullopt;
 
-  // True suits losses that are means: gradients are those of the mean loss over the microbatches.
+  // True suits losses that are means: gradients are those of the mean loss over the microbatches of
+  // all replicas.
   // False suits sums: gradients are those of the sum of the losses.
   bool scale_grads = true;
   LossWeights loss_weights = LossWeights::Equal;
@@ -50,7 +59,7 @@ struct ScheduleOptions {
   CustomFunctions custom_functions = {};
   std::vector<std::shared_ptr<Observer>> observers = {};
 
-  int intra_op_threads = 0;   // of each rank; 0: those of the caller, divided by the ranks
+  int intra_op_threads = 0;   // of each rank; 0: those of the caller, divided by all ranks here
   bool pins_threads = false;  // rank threads to cores
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
 };
@@ -131,14 +140,18 @@ class PipelineSchedule {
 
   int num_ranks() const;
   int num_microbatches() const;
+  const ScheduleOptions& options() const;
   const StageList& stages() const;             // of this process
-  std::vector<at::Tensor> parameters() const;  // of these stages, each tensor once
+  std::vector<at::Tensor> parameters() const;  // of these stages, each tensor or slice once
   const Schedule& program() const;             // what step() runs
   const Schedule& eval_program() const;        // what eval() runs
 
   // Per rank of this process, the largest number of (stage, microbatch) pairs held at a time in the
   // last step().
   std::vector<int> peak_activations() const;
+
+  // Per rank of this process, what its sharded stages take.
+  std::vector<ParameterBytes> parameter_bytes() const;
 
  private:
   class Impl;

@@ -58,7 +58,14 @@ PipelineStage::PipelineStage(std::shared_ptr<StageModule> module, StagePosition 
   parameters();  // claims those that are shared
 }
 
+void PipelineStage::set_parameter_actions(std::shared_ptr<ParameterActions> actions) {
+  parameter_actions_ = std::move(actions);
+}
+
 std::vector<at::Tensor> PipelineStage::parameters() const {
+  if (parameter_actions_ != nullptr && parameter_actions_->is_sharded()) {
+    return parameter_actions_->parameters();
+  }
   std::vector<at::Tensor> parameters;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& [name, tensor] : module_->shared_parameters()) {
@@ -78,6 +85,7 @@ void PipelineStage::begin_step(const Step& step) {
   PENSTOCK_ASSERT(shared_.empty() || !step.is_training || step.shared_gradients != nullptr,
                   "somebody adds up the gradients of shared parameters");
   run_of_microbatch_.assign(static_cast<std::size_t>(step.num_microbatches), nullptr);
+  if (parameter_actions_ != nullptr) parameter_actions_->begin_step(step.is_training);
 }
 
 void PipelineStage::end_step() {
@@ -85,6 +93,27 @@ void PipelineStage::end_step() {
     if (run_of_microbatch_[microbatch] != nullptr) close(static_cast<int>(microbatch));
   }
   root_gradients_.clear();
+  if (parameter_actions_ != nullptr) parameter_actions_->end_step();
+}
+
+void PipelineStage::unshard() {
+  if (parameter_actions_ != nullptr) parameter_actions_->unshard();
+}
+
+void PipelineStage::await_parameters() {
+  if (parameter_actions_ != nullptr) parameter_actions_->await_parameters();
+}
+
+void PipelineStage::reshard() {
+  if (parameter_actions_ != nullptr) parameter_actions_->reshard();
+}
+
+void PipelineStage::reduce_gradients() {
+  if (parameter_actions_ != nullptr) parameter_actions_->reduce_gradients();
+}
+
+void PipelineStage::require_final_gradients() const {
+  if (parameter_actions_ != nullptr) parameter_actions_->require_final_gradients();
 }
 
 PipelineStage::Run& PipelineStage::open(int microbatch) {
@@ -156,6 +185,7 @@ at::Tensor PipelineStage::alias_of_shared(Run& run, const at::Tensor& parameter)
 
 c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
                                    const KeywordArguments& keywords) {
+  if (parameter_actions_ != nullptr) parameter_actions_->require_parameters();
   const Message* module_inputs = &inputs;
   const KeywordArguments* module_keywords = &keywords;
   const auto own_inputs = [&]() -> Message& {
@@ -260,8 +290,16 @@ void PipelineStage::hand_over_shared(Run& run, int microbatch) const {
   step_.shared_gradients->add(index(), microbatch, run.shared);
 }
 
+// What a backward that adds to the gradients of parameters needs of them.
+void PipelineStage::require_open_parameters() {
+  if (parameter_actions_ == nullptr) return;
+  parameter_actions_->require_parameters();
+  parameter_actions_->expect_gradients();
+}
+
 void PipelineStage::backward(int microbatch, const Message& gradients, Message& input_gradients) {
   Run& run = run_of(microbatch, "backward");
+  require_open_parameters();
   run.graph.backward(seeds_of(gradients), gradients_);
   hand_back(run, input_gradients);
   hand_over_shared(run, microbatch);
@@ -271,6 +309,7 @@ void PipelineStage::backward(int microbatch, const Message& gradients, Message& 
 void PipelineStage::backward_input(int microbatch, const Message& gradients,
                                    Message& input_gradients) {
   Run& run = run_of(microbatch, "backward");
+  if (parameter_actions_ != nullptr) parameter_actions_->require_parameters();
   run.graph.backward_input(seeds_of(gradients), gradients_);
   hand_back(run, input_gradients);
   run.leaves.clear();
@@ -278,6 +317,7 @@ void PipelineStage::backward_input(int microbatch, const Message& gradients,
 
 void PipelineStage::backward_weight(int microbatch) {
   Run& run = run_of(microbatch, "weight backward");
+  require_open_parameters();
   run.graph.backward_weight(step_.weight_gradients);
   hand_over_shared(run, microbatch);
   close(microbatch);

@@ -11,6 +11,7 @@
 #include "penstock/base/error.h"
 #include "penstock/run/autograd/backward_graph.h"
 #include "penstock/run/microbatch/microbatch.h"
+#include "penstock/run/stage/parameter_actions.h"
 #include "penstock/run/stage/shared_gradients.h"
 #include "penstock/run/stage/stage_module.h"
 #include "penstock/run/transport/message.h"
@@ -49,9 +50,14 @@ class PipelineStage {
 
   StageModule& module() { return *module_; }
   const StageModule& module() const { return *module_; }
-  // Each tensor once. One that several stages of the process use is listed by one of them: the
-  // first that was made.
+  // Each tensor once; of a sharded stage, the slices that are here. One that several stages of the
+  // process use is listed by one of them: the first that was made.
   std::vector<at::Tensor> parameters() const;
+
+  // What the parameter actions do; null if nothing. To be set between steps, by replicate_stage()
+  // and shard_stage().
+  ParameterActions* parameter_actions() const { return parameter_actions_.get(); }
+  void set_parameter_actions(std::shared_ptr<ParameterActions> actions);
 
   struct Step {
     bool is_training = false;
@@ -76,6 +82,16 @@ class PipelineStage {
   void backward(int microbatch, const Message& gradients, Message& input_gradients);
   void backward_input(int microbatch, const Message& gradients, Message& input_gradients);
   void backward_weight(int microbatch);
+
+  // UNSHARD, the wait for what it gathers, RESHARD and REDUCE_GRAD.
+  void unshard();
+  void await_parameters();
+  void reshard();
+  void reduce_gradients();
+
+  // Throws StageError if the gradients of the step, or of the last one, are not yet those of all
+  // replicas.
+  void require_final_gradients() const;
 
   // (stage, microbatch) pairs whose activations are held at this moment.
   int num_live_microbatches() const { return num_live_; }
@@ -102,10 +118,12 @@ class PipelineStage {
   at::Tensor alias_of_shared(Run& run, const at::Tensor& parameter);
   std::span<const at::Tensor> seeds_of(const Message& gradients);
   void hand_back(Run& run, Message& input_gradients);
+  void require_open_parameters();
   void hand_over_shared(Run& run, int microbatch) const;
 
   std::shared_ptr<StageModule> module_;
   StagePosition position_;
+  std::shared_ptr<ParameterActions> parameter_actions_;
   Step step_;
   NamedTensors shared_;                     // of the module, one entry per use
   std::vector<std::unique_ptr<Run>> runs_;  // all there are

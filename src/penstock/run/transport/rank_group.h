@@ -35,6 +35,10 @@ class Fabric {
   // Instead of end_step() when ranks of this process have thrown: `failure` is what came first, a
   // StoppedError if it was none of them. Returns what the caller of the step has to know.
   virtual std::exception_ptr fail_step(std::exception_ptr failure) = 0;
+
+  // Whether somebody has stopped the ranks of this process, as far as that is known without
+  // waiting.
+  virtual bool is_stopped() const { return false; }
 };
 
 // What a fabric is to carry.
@@ -43,9 +47,11 @@ struct FabricOptions {
   // Further stages, for messages beside those of the program.
   int num_exchange_stages = 0;
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
+  int num_busy_threads = 1;                                      // of this process, during a step
 };
 
-// The ranks of a pipeline that are not all threads of one process.
+// The ranks of a pipeline that are not all threads of one process; or the replicas of one rank,
+// that is the ranks with the same stages of several pipelines.
 class RankGroup {
  public:
   RankGroup() = default;
@@ -59,6 +65,9 @@ class RankGroup {
 
   // Those that run in this process, ascending; at least one.
   virtual std::vector<int> local_ranks() const = 0;
+
+  // How many of them share this process, also if other objects than this one run them.
+  virtual int num_ranks_in_process() const { return static_cast<int>(local_ranks().size()); }
 
   // Connects all ranks to run `program`. Every process calls it at the same point of its work, with
   // the same arguments.

@@ -13,6 +13,12 @@ class TransportError : public Error {
   using Error::Error;
 };
 
+// It may still come, but it is late.
+class DeadlineError : public TransportError {
+ public:
+  using TransportError::TransportError;
+};
+
 // Another rank has failed and this one is asked to give up. Never the first failure of a step.
 class StoppedError : public Error {
  public:

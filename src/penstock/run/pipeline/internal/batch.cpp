@@ -1,7 +1,6 @@
 #include "penstock/run/pipeline/internal/batch.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -39,8 +38,6 @@ std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
     std::transform(targets.begin(), targets.end(), weights.begin(),
                    [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
   }
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (double& weight : weights) weight /= total;
   return weights;
 }
 
@@ -104,8 +101,8 @@ void require_keywords(const PresplitBatch& batch, const std::set<std::string>& k
   }
 }
 
-std::vector<double> loss_weights_of(const PresplitBatch& batch, const ScheduleOptions& options,
-                                    LocalEnds ends) {
+std::vector<double> relative_weights(const PresplitBatch& batch, const ScheduleOptions& options,
+                                     LocalEnds ends) {
   if (!ends.has_last_stage || !options.loss) return {};
   if (batch.targets.empty() && options.loss.needs_target()) return {};
   return weights_of(batch.targets, options);
@@ -122,6 +119,7 @@ StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weig
                 .loss = has_loss ? &options.loss : nullptr,
                 .loss_keywords = &step_options.loss_kwargs,
                 .loss_weights = loss_weights,
+                .first_microbatch = work_options.first_microbatch,
                 .keeps_outputs = step_options.return_outputs && ends.has_last_stage,
                 .random_seed = work_options.random_seed,
                 .outputs = {},

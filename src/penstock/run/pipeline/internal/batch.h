@@ -34,16 +34,18 @@ void require_no_useless_target(const PresplitBatch& batch, const LossFunction& l
 // Throws ArgumentError, with the nearest name, for a keyword input that is not among `keywords`.
 void require_keywords(const PresplitBatch& batch, const std::set<std::string>& keywords);
 
-// What the gradient of each microbatch's loss starts from. None if no loss is computed, because the
-// last stage is not here, or there is no loss function, or no target for it.
-std::vector<double> loss_weights_of(const PresplitBatch& batch, const ScheduleOptions& options,
-                                    LocalEnds ends);
+// What the gradient of each microbatch's loss starts from, up to a common factor if gradients are
+// scaled. None if no loss is computed, because the last stage is not here, or there is no loss
+// function, or no target for it.
+std::vector<double> relative_weights(const PresplitBatch& batch, const ScheduleOptions& options,
+                                     LocalEnds ends);
 
 // What ranks are to do with a batch in the transport's step `number`. Refers to its arguments.
 struct WorkOptions {
   std::int64_t number = 0;
   bool is_training = true;
   std::uint64_t random_seed = 0;
+  int first_microbatch = 0;  // its number among those of all replicas
 };
 StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weights,
                    const StepOptions& step_options, const ScheduleOptions& options, LocalEnds ends,

@@ -8,9 +8,11 @@
 
 namespace penstock {
 
-LocalRanks::LocalRanks(std::vector<int> ranks, Fabric& fabric, const RankThreadOptions& options)
+LocalRanks::LocalRanks(std::vector<int> ranks, Fabric& fabric, ReplicaLinks& replicas,
+                       const RankThreadOptions& options)
     : ranks_(std::move(ranks)),
       fabric_(fabric),
+      replicas_(replicas),
       threads_(static_cast<int>(ranks_.size()), options),
       errors_(ranks_.size()) {}
 
@@ -18,12 +20,19 @@ LocalRanks::Executors LocalRanks::make_executors(const Schedule& program, const 
                                                  const ExecutorOptions& options) const {
   const Placement placement = placement_of(program, extent_of(program).num_stages);
   Executors executors;
-  for (const int rank : ranks_) {
-    executors.push_back(
-        std::make_unique<Executor>(rank, program, stages_of_rank(stages, placement, rank),
-                                   fabric_.endpoint(rank), fabric_.progress(), options));
+  for (std::size_t index = 0; index < ranks_.size(); ++index) {
+    const int rank = ranks_[index];
+    executors.push_back(std::make_unique<Executor>(
+        rank, program, stages_of_rank(stages, placement, rank), fabric_.endpoint(rank),
+        fabric_.progress(), replicas_.link(index), options));
   }
   return executors;
+}
+
+// A rank may have learned from its replicas that it is to stop, and the others have not.
+void LocalRanks::stop() noexcept {
+  fabric_.endpoint(ranks_.front()).stop();
+  replicas_.stop();
 }
 
 void LocalRanks::run(const std::function<void(int)>& work) {
@@ -34,11 +43,12 @@ void LocalRanks::run(const std::function<void(int)>& work) {
       work(index);
     } catch (const StoppedError&) {
       was_stopped_.store(true);
+      stop();
     } catch (...) {
       errors_[static_cast<std::size_t>(index)] = std::current_exception();
       int nobody = kNobody;
       first_failure_.compare_exchange_strong(nobody, index);
-      fabric_.endpoint(ranks_[static_cast<std::size_t>(index)]).stop();
+      stop();
     }
   });
   const int failed = first_failure_.load();

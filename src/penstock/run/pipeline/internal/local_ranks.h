@@ -8,6 +8,7 @@
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/executor.h"
+#include "penstock/run/pipeline/internal/replica_links.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
 #include "penstock/run/threads/rank_threads.h"
 #include "penstock/run/transport/rank_group.h"
@@ -17,7 +18,8 @@ namespace penstock {
 // The ranks of a pipeline that run in this process, a thread each.
 class LocalRanks {
  public:
-  LocalRanks(std::vector<int> ranks, Fabric& fabric, const RankThreadOptions& options);
+  LocalRanks(std::vector<int> ranks, Fabric& fabric, ReplicaLinks& replicas,
+             const RankThreadOptions& options);
 
   // One executor per rank for `program`. What is referred to must outlive this object.
   using Executors = std::vector<std::unique_ptr<Executor>>;
@@ -32,8 +34,11 @@ class LocalRanks {
  private:
   static constexpr int kNobody = -1;
 
+  void stop() noexcept;
+
   std::vector<int> ranks_;
   Fabric& fabric_;
+  ReplicaLinks& replicas_;
   RankThreads threads_;
   std::vector<std::exception_ptr> errors_;  // in the order of ranks_
   std::atomic<int> first_failure_ = kNobody;

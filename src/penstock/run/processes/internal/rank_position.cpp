@@ -24,12 +24,41 @@ int find_send(const Schedule& program, int rank, ActionKind kind, int stage, int
   return -1;
 }
 
+// Ranks that all have the stage of `action` are replicas, and wait for each other's parts.
+bool add_waits_for_replicas(const Schedule& program, int rank, const Action& action,
+                            std::vector<Wait>& waits) {
+  bool has_replicas = false;
+  for (int other = 0; other < program.num_ranks(); ++other) {
+    if (other == rank) continue;
+    int step = -1;
+    const std::vector<Action>& actions = program.actions_of(other);
+    for (std::size_t index = 0; index < actions.size() && step < 0; ++index) {
+      for_each_part(actions[index], [&](const Action& part) {
+        if (part.stage != action.stage) return;
+        has_replicas = true;
+        if (part.kind == action.kind) step = static_cast<int>(index);
+      });
+    }
+    const bool waits_for_parts =
+        action.kind == ActionKind::Unshard || action.kind == ActionKind::ReduceGrad;
+    if (!has_replicas || !waits_for_parts) continue;
+    waits.push_back(
+        {.rank = other,
+         .send_step = step,
+         .text = fmt::format("to send its part of the {} of stage {}",
+                             action.kind == ActionKind::Unshard ? "parameters" : "gradients",
+                             action.stage)});
+  }
+  return has_replicas;
+}
+
 // Those that the action at `position` cannot do without.
 std::vector<Wait> waits_at(const Schedule& program, Position position) {
   std::vector<Wait> waits;
   const int num_stages = extent_of(program).num_stages;
   const Placement placement = placement_of(program, num_stages);
   for_each_part(action_at(program, position), [&](const Action& action) {
+    if (add_waits_for_replicas(program, position.rank, action, waits)) return;
     const bool is_forward =
         action.kind == ActionKind::Forward || action.kind == ActionKind::SendForward;
     const bool is_send =

@@ -31,6 +31,8 @@ class InProcessHub final : public Fabric {
   // Forgets what the step has left, so that the next one can begin. Returns `failure`.
   std::exception_ptr fail_step(std::exception_ptr failure) override;
 
+  bool is_stopped() const override { return is_stopped_.load(std::memory_order_relaxed); }
+
  private:
   class Endpoint;
   // One per message; on a cache line of its own, for two threads work on neighbours.

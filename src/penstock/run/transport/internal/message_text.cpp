@@ -20,9 +20,9 @@ std::string describe(MessageKey key) {
 }
 
 void throw_late(std::chrono::nanoseconds deadline, MessageKey key, int from_rank) {
-  throw TransportError(fmt::format("waited {:.3g} s for {} from rank {}",
-                                   std::chrono::duration<double>(deadline).count(),
-                                   without_stage(key), from_rank));
+  throw DeadlineError(fmt::format("waited {:.3g} s for {} from rank {}",
+                                  std::chrono::duration<double>(deadline).count(),
+                                  without_stage(key), from_rank));
 }
 
 }  // namespace penstock
