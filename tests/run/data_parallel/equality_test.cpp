@@ -10,6 +10,7 @@
 #include "penstock/run/data_parallel/sharded_parameters.h"
 #include "penstock/run/pipeline/pipeline_replicas.h"
 #include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/training/gradient_norm.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/replica_training.h"
 
@@ -210,6 +211,28 @@ TEST(DataParallel, AddsToGradientsOfEarlierSteps) {
           torch::equal(slice.tensor.grad(), whole.narrow(0, slice.begin, slice.tensor.numel())))
           << slice.name;
     }
+  }
+}
+
+TEST(DataParallel, ClipsToTheNormOfOneProcess) {
+  const TestModel model = mlp_model();
+  const ReplicaShape shape{.num_replicas = 2, .num_microbatches = 2};
+  const Schedule order = order_of("Interleaved1F1B", 2);
+  const torch::Tensor inputs = model.make_inputs(8);
+  const torch::Tensor targets = model.make_targets(8);
+  const Blocks blocks = model.make(4);
+  accumulate_like_replicas(model, blocks, shape, {0, 1}, inputs, targets);
+  const GradientNorm expected = clip_grad_norm(parameters_of(blocks), 1e-3);
+  EXPECT_TRUE(expected.is_clipped());
+  for (const Spread spread : {Spread::Replicated, Spread::Mixed}) {
+    const auto replicas = make_replicas(model, order, shape, spread);
+    replicas->step({inputs}, {.target = targets});
+    std::vector<double> norms(2);
+    replicas->run([&](int replica) {
+      norms[static_cast<std::size_t>(replica)] =
+          clip_grad_norm(replicas->replica(replica), 1e-3).norm;
+    });
+    EXPECT_EQ(norms, std::vector<double>(2, expected.norm)) << to_string(spread);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "penstock/run/pipeline/pipeline_schedule.h"
 
 namespace penstock {
+
 std::uint64_t fingerprint(const torch::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   const torch::Tensor dense = tensor.detach().contiguous();

@@ -181,6 +181,11 @@ class PipelineSchedule::Impl {
     return values;
   }
 
+  std::vector<at::Tensor> exchange_with_replicas(const at::Tensor& value) {
+    const OneCaller caller(is_running_, kIsRunning);
+    return replicas_->exchange(value);
+  }
+
   PresplitBatch split(std::vector<c10::IValue> inputs, const StepOptions& step_options) const {
     return split_batch(std::move(inputs), step_options, options_, ends_);
   }
@@ -412,6 +417,9 @@ void PipelineSchedule::run_series(const StepSeries& series) {
 }
 std::vector<at::Tensor> PipelineSchedule::exchange(const at::Tensor& value) {
   return impl_->exchange(value);
+}
+std::vector<at::Tensor> PipelineSchedule::exchange_with_replicas(const at::Tensor& value) {
+  return impl_->exchange_with_replicas(value);
 }
 StepResult PipelineSchedule::eval(std::vector<c10::IValue> inputs, const StepOptions& options) {
   return impl_->eval(impl_->split(std::move(inputs), options), options);

@@ -132,6 +132,10 @@ class PipelineSchedule {
   // the same point of their work, between steps.
   std::vector<at::Tensor> exchange(const at::Tensor& value);
 
+  // The same with the replicas of this pipeline: what each of them tells, in their order; without
+  // a data group, `value` alone.
+  std::vector<at::Tensor> exchange_with_replicas(const at::Tensor& value);
+
   // Runs the forwards alone, without recording gradients. A target makes it compute losses, as does
   // a loss that needs none.
   StepResult eval(std::vector<c10::IValue> inputs, const StepOptions& options = {});

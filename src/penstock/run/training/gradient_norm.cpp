@@ -66,9 +66,19 @@ GradientNorm clip_grad_norm(const std::vector<at::Tensor>& parameters, double ma
 }
 
 GradientNorm clip_grad_norm(PipelineSchedule& pipeline, double max_norm) {
-  std::vector<PipelineStage*> stages;
-  for (const auto& stage : pipeline.stages()) stages.push_back(stage.get());
-  const SquareSum own = gradient_squares(counted_parameters(stages, pipeline.stages()));
+  std::vector<PipelineStage*> whole;
+  std::vector<PipelineStage*> sharded;
+  for (const auto& stage : pipeline.stages()) {
+    const bool is_sharded =
+        stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
+    (is_sharded ? sharded : whole).push_back(stage.get());
+  }
+  // Replicas have the same whole gradients, and each its own slices.
+  SquareSum own = gradient_squares(counted_parameters(whole, pipeline.stages()));
+  const SquareSum slices = gradient_squares(counted_parameters(sharded, pipeline.stages()));
+  for (const at::Tensor& told : pipeline.exchange_with_replicas(slices.to_tensor())) {
+    own += SquareSum::from_tensor(told);
+  }
   SquareSum all;
   for (const at::Tensor& told : pipeline.exchange(own.to_tensor())) {
     all += SquareSum::from_tensor(told);

@@ -37,8 +37,9 @@ void scale_gradients(std::span<const at::Tensor> parameters, double scale);
 // finite, nothing is changed: look at the result, and leave the optimizer's step out.
 GradientNorm clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm);
 
-// The same over all stages of a pipeline, and all of its processes, which must all call it. The
-// norm is that of one process that has all the parameters, to the bit: the sum of squares is exact.
+// The same over all stages of a pipeline, and all of its processes and replicas, which must all
+// call it at the same time. The norm is that of one process that has all the parameters, to the
+// bit: the sum of squares is exact.
 GradientNorm clip_grad_norm(PipelineSchedule& pipeline, double max_norm);
 
 // The parameters of `stages` that this process counts in a norm over all processes: all, but for

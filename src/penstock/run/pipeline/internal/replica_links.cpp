@@ -152,6 +152,15 @@ void ReplicaLinks::stop() noexcept {
   }
 }
 
+std::vector<at::Tensor> ReplicaLinks::exchange(const at::Tensor& value) {
+  if (position_.count == 1) return {value};
+  std::vector<at::Tensor> values;
+  for (const Message& told : links_.front()->exchange({value}, "what it has to tell")) {
+    values.push_back(told.front().toTensor());
+  }
+  return values;
+}
+
 double ReplicaLinks::sum_over_replicas(double value) {
   if (position_.count == 1) return value;
   double sum = 0;

@@ -36,6 +36,9 @@ class ReplicaLinks {
   // Makes the waits of all ranks of this process end. Safe from any thread.
   void stop() noexcept;
 
+  // Between steps: what each replica tells, in their order.
+  std::vector<at::Tensor> exchange(const at::Tensor& value);
+
   // In a step: the sum of what each replica gives.
   double sum_over_replicas(double value);
 
