@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/optimizer/learning_rate.h"
 #include "penstock/run/optimizer/make_optimizer.h"
 #include "penstock/run/training/gradient_norm.h"
@@ -21,6 +22,15 @@ void clip(penstock::PipelineSchedule& pipeline, torch::optim::Optimizer& optimiz
   pipeline.step({inputs}, {.target = targets});
   const penstock::GradientNorm gradients = penstock::clip_grad_norm(pipeline, 1.0);
   if (gradients.is_finite()) optimizer.step();
+}
+
+// docs/guide/checkpoints.md
+void save(penstock::World& world, const std::shared_ptr<penstock::ProcessRanks>& ranks,
+          const std::vector<penstock::RankState>& states,
+          const penstock::TrainingPosition& position, const std::filesystem::path& folder) {
+  const penstock::CheckpointGroup group =
+      penstock::checkpoint_group(world, world.everyone(), ranks);
+  penstock::save_checkpoint(folder, states, position, {.keep = 3, .group = group});
 }
 
 // docs/concepts/staggered-steps.md
