@@ -11,7 +11,7 @@ say := @printf '==> %s\n'
 .PHONY: help build demo test lint asan tsan fuzz bench package clean
 
 help:
-	@echo 'make demo     generate a schedule, prove it, draw it and report on it'
+	@echo 'make demo     generate a schedule, prove it, draw it, report on it, and train a small GPT'
 	@echo 'make test     build everything and run all tests'
 	@echo 'make build    build the program; it is left at build/penstock'
 	@echo 'make lint     check format, clang-tidy findings, layers and headers'
@@ -39,6 +39,8 @@ demo: build
 	$(say) 'Comparing it with others on a page to open in a browser'
 	build/penstock report 1f1b InterleavedZeroBubble zbv --ranks 4 --microbatches 8 --per-rank --output build/demo/report.html
 	@echo 'The page is build/demo/report.html'
+	$(say) 'Training a small GPT on the text of this project, in a pipeline of two ranks'
+	build/penstock train --report build/demo/training.html
 
 test:
 	$(say) 'Building and running all tests'

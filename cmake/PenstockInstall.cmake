@@ -38,6 +38,14 @@ if(PENSTOCK_BUILD_APPS)
     install(TARGETS penstock_run_program RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" ${part})
   endif()
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" DESTINATION "${CMAKE_INSTALL_DOCDIR}" ${part})
+  if(PENSTOCK_BUILD_RUN)
+    # What `penstock train` learns from if it is given nothing else; shipped_text.cpp looks for it.
+    set(text "${CMAKE_INSTALL_DATADIR}/penstock/text")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs" "${PROJECT_SOURCE_DIR}/src"
+      DESTINATION "${text}" ${part})
+    install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/ARCHITECTURE.md"
+      "${PROJECT_SOURCE_DIR}/CONTRIBUTING.md" DESTINATION "${text}" ${part})
+  endif()
   install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
     "${PROJECT_SOURCE_DIR}/ARCHITECTURE.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}" ${part})
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
