@@ -45,7 +45,8 @@ class Mlp final : public nn::Module {
 };
 
 nn::Conv2d convolution(std::int64_t from, std::int64_t to, std::int64_t size, std::int64_t stride) {
-  return nn::Conv2d(nn::Conv2dOptions(from, to, size).padding(size / 2).stride(stride).bias(false));
+  nn::Conv2d layer(nn::Conv2dOptions(from, to, size).padding(size / 2).stride(stride).bias(false));
+  return layer;
 }
 
 class ResidualBlockImpl final : public nn::Module {

@@ -59,7 +59,7 @@ bool RunPipeline::has_last_stage() const {
   return stages().back()->is_last();
 }
 
-void RunPipeline::train(bool on) {
+void RunPipeline::train(bool on) const {
   for (const auto& stage : stages()) stage->module().train(on);
 }
 

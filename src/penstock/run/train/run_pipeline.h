@@ -52,7 +52,7 @@ class RunPipeline {
   bool has_last_stage() const;
 
   // Switches all stages, as dropout and batch norm want it.
-  void train(bool on);
+  void train(bool on) const;
 
   // Another pipeline over the same stages that runs forwards alone. `options` are those of this
   // one, but for the number of microbatches.

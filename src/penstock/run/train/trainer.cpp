@@ -58,15 +58,15 @@ StepFigures Trainer::step() {
 }
 
 void Trainer::take_step(const GradientNorm& norm) {
-  constexpr int kPatience = 20;
+  constexpr int kMostInARow = 20;
   if (norm.is_finite()) {
     optimizer_->step();
     num_left_out_ = 0;
-  } else if (++num_left_out_ == kPatience) {
+  } else if (++num_left_out_ == kMostInARow) {
     throw Error(fmt::format(
         "step {}: the gradients are not finite, for the {}th time in a row, and training does not "
         "go on like this; try a smaller learning rate",
-        num_steps_done_ + 1, kPatience));
+        num_steps_done_ + 1, kMostInARow));
   }
 }
 
