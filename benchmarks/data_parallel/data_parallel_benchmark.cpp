@@ -78,7 +78,8 @@ class Strangers {
                  {.wait = wait_policy_for(kReplicas * setting.num_ranks, std::chrono::minutes(1)),
                   .intra_op_threads = 1}) {
     for (int index = 0; index < kReplicas; ++index) {
-      pipelines_.push_back(make_pipeline(setting, {.index = index, .count = kReplicas}, false));
+      pipelines_.push_back(
+          make_pipeline(setting, {.index = index, .count = kReplicas, .group = nullptr}, false));
     }
   }
   void step(const at::Tensor& inputs) {

@@ -149,7 +149,7 @@ void ReplicatedParameters::give_back(std::size_t parameter, const at::Tensor& su
   at::Tensor earlier = std::exchange(earlier_[parameter], at::Tensor());
   is_open_[parameter] = false;
   if (earlier.defined() && sum.defined()) earlier.add_(sum);
-  trained_[parameter].mutable_grad() = earlier.defined() ? std::move(earlier) : sum;
+  trained_[parameter].mutable_grad() = earlier.defined() ? earlier : sum;
 }
 
 std::shared_ptr<ReplicatedParameters> replicate_stage(PipelineStage& stage,

@@ -22,6 +22,10 @@ struct Bucket;
 class ReplicatedParameters final : public DataParallelParameters {
  public:
   ReplicatedParameters(std::string owner, NamedTensors parameters, const BucketOptions& options);
+  ReplicatedParameters(const ReplicatedParameters&) = delete;
+  ReplicatedParameters& operator=(const ReplicatedParameters&) = delete;
+  ReplicatedParameters(ReplicatedParameters&&) = delete;
+  ReplicatedParameters& operator=(ReplicatedParameters&&) = delete;
   ~ReplicatedParameters() override;
 
   bool is_sharded() const override { return false; }

@@ -262,10 +262,8 @@ void ShardedParameters::send_pieces(std::size_t bucket) {
   reduction->bucket = bucket;
   reduction->step = link().step();
   // One per replica and not one for all, so that each is freed as soon as it was added.
-  std::vector<at::Tensor> pieces;
-  for (int replica = 0; replica < replica_.count; ++replica) {
-    pieces.push_back(at::zeros({shape.slice_size}, shape.options));
-  }
+  std::vector<at::Tensor> pieces(static_cast<std::size_t>(replica_.count));
+  for (at::Tensor& piece : pieces) piece = at::zeros({shape.slice_size}, shape.options);
   for (const BucketPlace& place : shape.places) {
     const at::Tensor gradient = take_gradient(place.parameter);
     reduction->has.push_back(gradient.defined());

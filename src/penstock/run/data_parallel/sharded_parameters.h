@@ -35,6 +35,10 @@ class ShardedParameters final : public DataParallelParameters {
  public:
   ShardedParameters(std::string owner, NamedTensors parameters, ReplicaPosition replica,
                     const BucketOptions& options);
+  ShardedParameters(const ShardedParameters&) = delete;
+  ShardedParameters& operator=(const ShardedParameters&) = delete;
+  ShardedParameters(ShardedParameters&&) = delete;
+  ShardedParameters& operator=(ShardedParameters&&) = delete;
   ~ShardedParameters() override;
 
   bool is_sharded() const override { return true; }

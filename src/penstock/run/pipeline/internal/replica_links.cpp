@@ -41,11 +41,11 @@ std::string name_at(std::span<DataParallelParameters* const> list, std::size_t p
 NamedTensors shared_tensors_of(const StageList& stages) {
   NamedTensors shared;
   for (const auto& stage : stages) {
-    for (auto& [name, tensor] : stage->module().shared_parameters()) {
-      const bool is_known = std::any_of(shared.begin(), shared.end(), [&](const auto& entry) {
-        return entry.second.is_same(tensor);
+    for (const auto& use : stage->module().shared_parameters()) {
+      const bool is_known = std::any_of(shared.begin(), shared.end(), [&use](const auto& entry) {
+        return entry.second.is_same(use.second);
       });
-      if (!is_known) shared.emplace_back(name, tensor);
+      if (!is_known) shared.push_back(use);
     }
   }
   return shared;
