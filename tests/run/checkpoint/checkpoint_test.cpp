@@ -15,6 +15,7 @@
 #include "penstock/run/checkpoint/load_checkpoint.h"
 #include "penstock/run/checkpoint/manifest.h"
 #include "penstock/run/checkpoint/save_checkpoint.h"
+#include "penstock/run/libtorch/compat.h"
 #include "penstock/run/world/world.h"
 #include "tests/cli/temporary_folder.h"
 #include "tests/run/checkpoint/state_values.h"
@@ -269,6 +270,20 @@ TEST(Checkpoint, SaysWhatCannotBeSaved) {
               HasSubstr(R"("wave" is a tensor of ComplexFloat)"));
   EXPECT_THAT(list_checkpoints(run), IsEmpty());
   EXPECT_THAT(names_in(run), IsEmpty());
+}
+
+TEST(Checkpoint, RefusesTensorsWithoutMemory) {
+  const TemporaryFolder folder;
+  const torch::Tensor weight = torch::ones({3});
+  const std::vector<RankState> states{{.tensors = {{"weight", weight}}}};
+  const auto path = save_checkpoint(folder.path("run"), states, {.step = 1});
+  drop_memory(weight);
+  const std::string problem =
+      R"(/model-00001-of-00001.safetensors: "weight" has a shape but no memory: its stage is sharded; )"
+      "gather it to save a GatheredState, and cut what a CheckpointReader reads";
+  EXPECT_THAT(message_of([&] { save_checkpoint(folder.path("run"), states, {.step = 2}); }),
+              EndsWith(problem));
+  EXPECT_EQ(message_of([&] { load_checkpoint(path, states); }), path.string() + problem);
 }
 
 TEST(CheckpointFolder, KeepsTheNewestAndRemovesWhatWasLeftBehind) {

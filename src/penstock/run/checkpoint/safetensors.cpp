@@ -41,8 +41,18 @@ at::ScalarType scalar_type(SafetensorsType type) {
       ->second;
 }
 
+// The parameters of a sharded stage are there in name only while they are not gathered.
+void require_memory(std::string_view name, const at::Tensor& tensor, const std::string& source) {
+  if (tensor.numel() == 0 || tensor.storage().nbytes() > 0) return;
+  throw CheckpointError(fmt::format(
+      "{}: {} has a shape but no memory: its stage is sharded; gather it to save a GatheredState, "
+      "and cut what a CheckpointReader reads",
+      source, quote(name, 80)));
+}
+
 SafetensorsEntry describe(const std::string& name, const at::Tensor& tensor,
                           const std::string& source) {
+  require_memory(name, tensor, source);
   const auto* row = std::find_if(kScalarTypes.begin(), kScalarTypes.end(), [&](const auto& each) {
     return each.second == tensor.scalar_type();
   });
@@ -89,6 +99,7 @@ const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
 
 void SafetensorsFile::require_fit(std::string_view name, const at::Tensor& tensor) const {
   const SafetensorsEntry& found = entry(name);
+  require_memory(name, tensor, file_->path().string());
   if (scalar_type(found.type) == tensor.scalar_type() && tensor.sizes() == found.shape) return;
   throw CheckpointError(fmt::format("{}: {} is {}, but the model has {}", file_->path().string(),
                                     quote(name, 80),
