@@ -5,6 +5,7 @@
 #include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/optimizer/learning_rate.h"
 #include "penstock/run/optimizer/make_optimizer.h"
+#include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/training/gradient_norm.h"
 #include "penstock/run/training/staggered_trainer.h"
 
@@ -47,6 +48,15 @@ void stagger(penstock::PipelineSchedule& pipeline, const Data& data,
   trainer.run({.count = 1000,
                .batch = [&](std::int64_t step) { return data.batch(step); },
                .take_outcome = [&](penstock::StepOutcome outcome) { log(outcome); }});
+}
+
+// docs/concepts/data-parallel.md
+void join_mesh(penstock::World& world, penstock::ScheduleOptions& options) {
+  const penstock::Mesh mesh(world.size(), {.pipeline = 2, .data = 2});
+  options.group = std::make_shared<penstock::ProcessRanks>(
+      world, penstock::ProcessRankOptions{.group = mesh.pipeline_of(world.rank())});
+  options.data_group = std::make_shared<penstock::ProcessRanks>(
+      world, penstock::ProcessRankOptions{.group = mesh.data_group_of(world.rank())});
 }
 
 }  // namespace documents

@@ -6,11 +6,14 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
+#include "penstock/run/processes/process_ranks.h"
+#include "tests/run/processes/forked_ranks.h"
 
 namespace penstock {
 
@@ -145,6 +148,24 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   std::sort(lines.begin(), lines.end());
   return lines;
+}
+
+std::vector<std::string> expect_like_threads(
+    int num_ranks, TransportKind transport,
+    const std::function<std::string(const std::shared_ptr<RankGroup>&)>& train_all) {
+  const std::vector<RankEnd> ends = run_forked(num_ranks, [&](const WorldOptions& options) {
+    World world(options);
+    return train_all(
+        std::make_shared<ProcessRanks>(world, ProcessRankOptions{.transport = transport}));
+  });
+  std::string lines;
+  for (const RankEnd& end : ends) {
+    EXPECT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
+    lines += end.text;
+  }
+  const auto expected = sorted_lines(run_apart([&] { return train_all(nullptr); }));
+  EXPECT_EQ(sorted_lines(lines), expected);
+  return expected;
 }
 
 }  // namespace penstock

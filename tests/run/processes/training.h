@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/observer.h"
+#include "penstock/run/transport/open_transport.h"
 #include "penstock/run/transport/rank_group.h"
 #include "tests/run/support/models.h"
 #include "tests/run/support/whole_models.h"
@@ -45,5 +47,11 @@ std::string train_whole(const WholeModel& model, const TrainingCase& shape,
 std::uint64_t fingerprint(const torch::Tensor& tensor);
 
 std::vector<std::string> sorted_lines(const std::string& text);
+
+// Runs `train_all` in processes that are connected in that way, and once with all ranks as threads;
+// both must have the same lines. Returns them.
+std::vector<std::string> expect_like_threads(
+    int num_ranks, TransportKind transport,
+    const std::function<std::string(const std::shared_ptr<RankGroup>&)>& train_all);
 
 }  // namespace penstock

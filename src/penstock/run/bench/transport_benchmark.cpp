@@ -207,10 +207,14 @@ int round_trips_per_sample(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>(kBytesPerSample / bytes, 1, kMost));
 }
 
-// The value that a share of the others is below.
-double quantile_of(std::vector<double> seconds, double share) {
+// The value that so many quarters of the others are below.
+double quartile_of(std::vector<double> seconds, std::size_t quarters) {
   std::sort(seconds.begin(), seconds.end());
-  return seconds[static_cast<std::size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
+  return seconds[(seconds.size() - 1) * quarters / 4];
+}
+
+double median_of(std::vector<double> seconds) {
+  return quartile_of(std::move(seconds), 2);
 }
 
 // Seconds one way, of round trips that both ranks begin together.
@@ -240,9 +244,9 @@ HeaderCost measure_header(Ways& ways, RoundTrips& ours, RoundTrips& bare, std::i
   }
   return {.bytes = bytes,
           .num_pairs = num_pairs,
-          .median = quantile_of(differences, 0.5),
-          .low_quartile = quantile_of(differences, 0.25),
-          .high_quartile = quantile_of(differences, 0.75)};
+          .median = median_of(differences),
+          .low_quartile = quartile_of(differences, 1),
+          .high_quartile = quartile_of(differences, 3)};
 }
 
 }  // namespace
@@ -288,7 +292,7 @@ TransportBenchmark run_transport_benchmark(World& world, const TransportBenchmar
       series[cell].way = cells[cell].first;
       series[cell].times.push_back(
           {.bytes = sizes[index],
-           .median = quantile_of(seconds[cell], 0.5),
+           .median = median_of(seconds[cell]),
            .best = *std::min_element(seconds[cell].begin(), seconds[cell].end())});
     }
     if (RoundTrips* const ours = find_cell(cells, "gloo"); ours != nullptr) {

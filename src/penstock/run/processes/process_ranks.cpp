@@ -1,5 +1,6 @@
 #include "penstock/run/processes/process_ranks.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -121,8 +122,9 @@ void ProcessRanks::require_healthy() const {
 std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                               const FabricOptions& options) {
   const Agreement own = make_agreement(program, options.extent, options_.model);
-  const std::vector<std::string> told = monitor_->exchange(
-      fmt::format("agreement/{}", num_connections_++), to_text(own), world_.timeout());
+  const std::vector<std::string> told =
+      monitor_->exchange(fmt::format("agreement/{}", num_connections_++), to_text(own),
+                         std::min(world_.timeout(), options_.deadline));
   const Agreement first = parse_agreement(told.front());
   for (std::size_t rank = 1; rank < told.size(); ++rank) {
     const std::string problem = difference(first, parse_agreement(told[rank]));

@@ -21,8 +21,8 @@ struct ProcessRankOptions {
   // Where the lowest rank that answers writes how the ranks stood when they stalled; empty:
   // nowhere.
   std::string replay_path = {};
-  // How long a rank may be silent or without progress between the steps of a pipeline; in a step it
-  // is ScheduleOptions::deadline.
+  // How long a rank may be silent or without progress between the steps of a pipeline, and how long
+  // the others wait for it when they make one; in a step it is ScheduleOptions::deadline.
   std::chrono::milliseconds deadline = std::chrono::seconds(30);
 };
 

@@ -176,7 +176,8 @@ bool Monitor::State::take_failure() {
   const auto json = nlohmann::json::parse(*record, nullptr, false);
   const std::string text = json.is_object() ? json.value("text", "") : *record;
   std::vector<RankPosition> positions;
-  if (json.is_object() && json.value("group", "") == group_.name) {
+  const bool is_of_this_group = json.is_object() && json.value("group", "") == group_.name;
+  if (is_of_this_group) {
     for (const auto& entry : json.value("positions", std::vector<std::string>())) {
       positions.push_back(parse_position(entry));
     }
@@ -185,7 +186,7 @@ bool Monitor::State::take_failure() {
   tell("seen", "");
   fail(text);
   if (!holds_store_) return true;
-  const int gone = json.is_object() ? json.value("gone", Group::kNotAMember) : Group::kNotAMember;
+  const int gone = is_of_this_group ? json.value("gone", Group::kNotAMember) : Group::kNotAMember;
   let_others_see([&](int rank) {
     const bool is_silent =
         !positions.empty() && !positions[static_cast<std::size_t>(rank)].is_known;
