@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -217,13 +218,28 @@ double median_of(std::vector<double> seconds) {
   return quartile_of(std::move(seconds), 2);
 }
 
-// Seconds one way, of round trips that both ranks begin together.
-double time_round_trips(Ways& ways, RoundTrips& cell, int count) {
+// What a message takes, one way.
+struct Cost {
+  double time = 0;  // seconds
+  // Of this process, for a send and a receive: what one message takes at both ends.
+  double processor_time = 0;
+};
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Of round trips that both ranks begin together.
+Cost measure_round_trips(Ways& ways, RoundTrips& cell, int count) {
   ways.meet();
+  const double processor_begin = processor_seconds();
   const Clock::time_point begin = Clock::now();
   cell.run(count);
   const std::chrono::duration<double> time = Clock::now() - begin;
-  return time.count() / (2 * count);
+  return {.time = time.count() / (2 * count),
+          .processor_time = (processor_seconds() - processor_begin) / count};
 }
 
 RoundTrips* find_cell(const std::vector<Ways::Cell>& cells, const std::string& way) {
@@ -235,18 +251,22 @@ RoundTrips* find_cell(const std::vector<Ways::Cell>& cells, const std::string& w
 HeaderCost measure_header(Ways& ways, RoundTrips& ours, RoundTrips& bare, std::int64_t bytes,
                           int num_pairs) {
   std::vector<double> differences;
+  std::vector<double> processor_differences;
   for (int pair = 0; pair < num_pairs; ++pair) {
     // Whoever comes second may find things warmer, so both do by turns.
     const bool is_bare_first = pair % 2 == 0;
-    const double first = time_round_trips(ways, is_bare_first ? bare : ours, 1);
-    const double second = time_round_trips(ways, is_bare_first ? ours : bare, 1);
-    differences.push_back(is_bare_first ? second - first : first - second);
+    const Cost first = measure_round_trips(ways, is_bare_first ? bare : ours, 1);
+    const Cost second = measure_round_trips(ways, is_bare_first ? ours : bare, 1);
+    const double sign = is_bare_first ? 1 : -1;
+    differences.push_back(sign * (second.time - first.time));
+    processor_differences.push_back(sign * (second.processor_time - first.processor_time));
   }
   return {.bytes = bytes,
           .num_pairs = num_pairs,
           .median = median_of(differences),
           .low_quartile = quartile_of(differences, 1),
-          .high_quartile = quartile_of(differences, 3)};
+          .high_quartile = quartile_of(differences, 3),
+          .processor_time = median_of(processor_differences)};
 }
 
 }  // namespace
@@ -283,8 +303,8 @@ TransportBenchmark run_transport_benchmark(World& world, const TransportBenchmar
     std::vector<std::vector<double>> seconds(cells.size());
     for (int sample = -1; sample < options.num_samples; ++sample) {  // the first one warms up
       for (std::size_t cell = 0; cell < cells.size(); ++cell) {
-        const double time = time_round_trips(ways, *cells[cell].second, count);
-        if (sample >= 0) seconds[cell].push_back(time);
+        const Cost cost = measure_round_trips(ways, *cells[cell].second, count);
+        if (sample >= 0) seconds[cell].push_back(cost.time);
       }
     }
     series.resize(cells.size());

@@ -39,6 +39,8 @@ struct HeaderCost {
   double median = 0;        // seconds one way
   double low_quartile = 0;  // of the differences
   double high_quartile = 0;
+  // The same in processor time of both ends: median.
+  double processor_time = 0;
 };
 
 struct TransportBenchmark {
