@@ -200,6 +200,7 @@ void prepare_process() {
     setenv(kVariable, core.c_str(), /*overwrite=*/0);
     std::vector<std::string> arguments = own_command_line();
     std::vector<char*> pointers;
+    pointers.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
     execv("/proc/self/exe", pointers.data());  // if it fails, all is well but slow
