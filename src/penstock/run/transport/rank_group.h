@@ -69,6 +69,10 @@ class RankGroup {
   // How many of them share this process, also if other objects than this one run them.
   virtual int num_ranks_in_process() const { return static_cast<int>(local_ranks().size()); }
 
+  // How often the ranks were brought together again after a failure. What they had agreed on, some
+  // of them may not have heard of: it is to be agreed on again.
+  virtual int num_recoveries() const { return 0; }
+
   // Connects all ranks to run `program`. Every process calls it at the same point of its work, with
   // the same arguments.
   virtual std::unique_ptr<Fabric> connect(const Schedule& program,

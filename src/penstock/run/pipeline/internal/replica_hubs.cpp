@@ -37,6 +37,10 @@ class ReplicaHubs::Group final : public RankGroup {
   int num_ranks() const override { return hubs_->num_replicas_; }
   std::vector<int> local_ranks() const override { return {replica_}; }
   int num_ranks_in_process() const override { return hubs_->num_replicas_; }
+  int num_recoveries() const override {
+    const std::lock_guard lock(hubs_->mutex_);
+    return hubs_->num_resets_;
+  }
   std::unique_ptr<Fabric> connect(const Schedule& /*program*/,
                                   const FabricOptions& options) override {
     return std::make_unique<SharedHub>(hubs_->hub(num_connections_++, options), replica_);
@@ -77,6 +81,7 @@ void ReplicaHubs::stop() noexcept {
 void ReplicaHubs::reset() {
   const std::lock_guard lock(mutex_);
   for (const auto& hub : hubs_) hub->fail_step(nullptr);
+  ++num_resets_;
 }
 
 }  // namespace penstock

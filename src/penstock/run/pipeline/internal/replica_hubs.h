@@ -35,6 +35,7 @@ class ReplicaHubs : public std::enable_shared_from_this<ReplicaHubs> {
   std::mutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<InProcessHub>> hubs_;
   std::vector<Extent> extents_;
+  int num_resets_ = 0;
 };
 
 }  // namespace penstock

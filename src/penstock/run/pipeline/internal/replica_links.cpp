@@ -56,10 +56,9 @@ NamedTensors shared_tensors_of(const StageList& stages) {
 ReplicaLinks::ReplicaLinks(const ScheduleOptions& options, const Schedule& program,
                            const StageList& stages, const Placement& placement,
                            std::span<const int> local_ranks)
-    : local_ranks_(local_ranks.begin(), local_ranks.end()) {
-  if (options.data_group != nullptr && options.data_group->num_ranks() > 1) {
-    position_ = {.index = options.data_group->local_ranks().front(),
-                 .count = options.data_group->num_ranks()};
+    : group_(options.data_group), local_ranks_(local_ranks.begin(), local_ranks.end()) {
+  if (group_ != nullptr && group_->num_ranks() > 1) {
+    position_ = {.index = group_->local_ranks().front(), .count = group_->num_ranks()};
     for (const auto& stage : stages) {
       if (stage->parameter_actions() == nullptr) replicate_stage(*stage);
     }
@@ -82,9 +81,9 @@ ReplicaLinks::ReplicaLinks(const ScheduleOptions& options, const Schedule& progr
     links_.push_back(nullptr);
     if (position_.count > 1) {
       const int num_threads =
-          static_cast<int>(local_ranks_.size()) * options.data_group->num_ranks_in_process();
+          static_cast<int>(local_ranks_.size()) * group_->num_ranks_in_process();
       links_.back() = std::make_unique<ReplicaLink>(
-          *options.data_group, program.actions_of(rank), num_channels,
+          *group_, program.actions_of(rank), num_channels,
           FabricOptions{.deadline = options.deadline, .num_busy_threads = num_threads});
     } else if (!list.empty()) {
       links_.back() = std::make_unique<ReplicaLink>();
@@ -103,14 +102,15 @@ void ReplicaLinks::begin_step(bool is_training, const Schedule& program) {
     links_[index]->begin_step(program.actions_of(local_ranks_[index]));
     links_[index]->bytes().begin_step();
   }
-  if (!is_compared_) require_same_parameters();
-  is_compared_ = true;
+  if (position_.count > 1 && compared_at_ != group_->num_recoveries()) {
+    require_same_parameters();
+    compared_at_ = group_->num_recoveries();
+  }
   if (shared_ != nullptr) shared_->begin_step(is_training);
 }
 
 // Replica 0 is the one that is right, if they differ.
 void ReplicaLinks::require_same_parameters() const {
-  if (position_.count == 1) return;
   for (std::size_t index = 0; index < links_.size(); ++index) {
     const auto& list = parameters_[index];
     const std::vector<Message> told =

@@ -18,7 +18,7 @@ namespace penstock {
 class ReplicaLinks {
  public:
   // Has every stage replicated that is neither replicated nor sharded, if there are replicas.
-  // Throws ArgumentError if a stage was sharded for other replicas. The group must outlive it.
+  // Throws ArgumentError if a stage was sharded for other replicas.
   ReplicaLinks(const ScheduleOptions& options, const Schedule& program, const StageList& stages,
                const Placement& placement, std::span<const int> local_ranks);
 
@@ -27,8 +27,8 @@ class ReplicaLinks {
   int replica() const { return position_.index; }
   int num_replicas() const { return position_.count; }
 
-  // Around a step. The first one compares the parameters of the replicas, and throws ArgumentError
-  // if they differ.
+  // Around a step. The first one, and the first one after a failure, compares the parameters of
+  // the replicas, and throws ArgumentError if they differ.
   void begin_step(bool is_training, const Schedule& program);
   void end_step();
   std::exception_ptr fail_step(std::exception_ptr failure);
@@ -50,14 +50,17 @@ class ReplicaLinks {
   std::vector<ParameterBytes> bytes(const StageList& stages, const Placement& placement) const;
 
  private:
+  static constexpr int kNever = -1;
+
   void require_same_parameters() const;
 
+  std::shared_ptr<RankGroup> group_;  // of the replicas; null without
   std::vector<int> local_ranks_;
   ReplicaPosition position_;
   std::unique_ptr<ReplicatedParameters> shared_;  // that several stages use; with the first rank
   std::vector<std::unique_ptr<ReplicaLink>> links_;
   std::vector<std::vector<DataParallelParameters*>> parameters_;  // by link
-  bool is_compared_ = false;
+  int compared_at_ = kNever;  // recoveries of the group when the parameters were compared
 };
 
 }  // namespace penstock
