@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -75,6 +76,13 @@ PlanRequest plan_request(const CLI::App& command, RunFlags& flags) {
 
 TransportKind transport_kind(const std::string& name) {
   return name == "gloo" ? TransportKind::Gloo : TransportKind::SharedMemory;
+}
+
+// That of checkpoint_note(), or nothing if the checkpoint was written by another program.
+std::optional<nlohmann::json> note_of(const std::filesystem::path& path) {
+  auto note = nlohmann::json::parse(manifest_of(path).position.data, nullptr, false);
+  if (!note.is_object() || !note.contains("options") || !note.contains("data")) return std::nullopt;
+  return note;
 }
 
 }  // namespace
@@ -219,9 +227,13 @@ std::filesystem::path checkpoint_to_use(const RunFlags& flags) {
 }
 
 void apply_checkpoint(CLI::App& command, const std::filesystem::path& path) {
-  const auto note = nlohmann::json::parse(manifest_of(path).position.data, nullptr, false);
-  if (!note.is_object() || !note.contains("options")) return;  // written by another program
-  apply_config(command, note.at("options"), path.string(), UnknownKeys::Ignore);
+  const std::optional<nlohmann::json> note = note_of(path);
+  if (note) apply_config(command, note->at("options"), path.string(), UnknownKeys::Ignore);
+}
+
+bool has_same_data(const std::filesystem::path& path, const Dataset& data) {
+  const std::optional<nlohmann::json> note = note_of(path);
+  return !note || note->at("data") == data.fingerprint();
 }
 
 std::string checkpoint_note(const CLI::App& command, const Dataset& data) {

@@ -57,6 +57,10 @@ std::filesystem::path checkpoint_to_use(const RunFlags& flags);
 // written it; what was given on the command line stays.
 void apply_checkpoint(CLI::App& command, const std::filesystem::path& path);
 
+// Whether the run that has written the checkpoint at `path` has read the same data; also if that is
+// not known, because another program has written it.
+bool has_same_data(const std::filesystem::path& path, const Dataset& data);
+
 // What a checkpoint keeps of the options, for apply_checkpoint(), and of the data.
 std::string checkpoint_note(const CLI::App& command, const Dataset& data);
 

@@ -25,59 +25,11 @@
 #include "program.h"
 #include "run_flags.h"
 #include "schedule_io.h"
+#include "train_flags.h"
 #include "train_output.h"
 
 namespace penstock {
 namespace {
-
-struct TrainFlags {
-  RunFlags run;
-  int steps = 500;
-  std::string optimizer = "AdamW";
-  double learning_rate = 5e-3;
-  double least_learning_rate = 5e-4;
-  std::string decay = "cosine";
-  int warm_up = -1;  // not given
-  std::string weight_decay;
-  std::string clip = "1";
-  int checkpoint_every = 0;
-  int keep = 3;
-  bool resumes = false;
-  std::string log_path;
-  std::string report_path = "report.html";
-  bool has_no_report = false;
-  int sample = 240;
-};
-
-// Steps in which the learning rate rises.
-int warm_up_of(const TrainFlags& flags) {
-  constexpr int kUsual = 20;
-  constexpr int kShare = 10;
-  if (flags.warm_up < 0) return std::min(kUsual, flags.steps / kShare);
-  if (flags.warm_up < flags.steps) return flags.warm_up;
-  throw ArgumentError(fmt::format("--warmup {} leaves nothing of {} to train with; use fewer",
-                                  flags.warm_up, counted(flags.steps, "step", "steps")));
-}
-
-TrainerOptions trainer_options(const TrainFlags& flags) {
-  TrainerOptions options;
-  options.batch = flags.run.batch;
-  options.seed = flags.run.seed;
-  options.optimizer = flags.optimizer;
-  options.optimizer_options.learning_rate = flags.learning_rate;
-  if (!flags.weight_decay.empty()) {
-    options.optimizer_options.weight_decay = parse_numbers(flags.weight_decay, 1).front();
-  }
-  options.learning_rate = {.peak = flags.learning_rate,
-                           .minimum = std::min(flags.least_learning_rate, flags.learning_rate),
-                           .decay = parse_decay(flags.decay),
-                           .num_warm_up_steps = warm_up_of(flags),
-                           .num_steps = flags.steps};
-  if (!flags.clip.empty() && flags.clip != "0") {
-    options.clip = parse_numbers(flags.clip, 1).front();
-  }
-  return options;
-}
 
 // A failure over several processes takes a line for each of them.
 std::string in_one_line(const std::string& text) {
@@ -182,7 +134,14 @@ void TrainCommand::introduce(const RunSetup& setup) const {
              counted(run.batch / run.microbatches, "sample", "samples"),
              run.uses_processes() ? "processes over " + run.transport : "threads");
   if (!setup.plan.remark.empty()) fmt::print("{}\n", setup.plan.remark);
-  if (resumed_) fmt::print("going on from {}\n", resumed_->string());
+  if (resumed_) {
+    fmt::print("going on from {}\n", resumed_->string());
+    if (!has_same_data(*resumed_, *setup.data)) {
+      fmt::print(
+          "the data has changed since then: the result will not be that of a run without "
+          "a break\n");
+    }
+  }
   std::fflush(stdout);
 }
 
@@ -292,89 +251,6 @@ void TrainCommand::tell_of_stop(const Trainer& trainer) const {
   std::fflush(stdout);
 }
 
-void add_options(CLI::App& command, TrainFlags& flags) {
-  add_run_options(command, flags.run);
-  command.get_option("--checkpoint")
-      ->description("folder to write checkpoints to, at the end and when interrupted");
-
-  const std::string training = "Training";
-  expect_count(command.add_option("--steps", flags.steps, "steps of the whole run"))
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(training);
-  command.add_option("--optimizer", flags.optimizer, "SGD, Adam, AdamW, RMSprop or Adagrad")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group(training);
-  expect_numbers(command.add_option("--lr", flags.learning_rate, "learning rate at its peak"),
-                 "0.003")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group(training);
-  expect_numbers(command.add_option("--min-lr", flags.least_learning_rate,
-                                    "learning rate at the end, unless it is constant"),
-                 "0.0003")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group(training);
-  expect_choice(command.add_option("--lr-schedule", flags.decay,
-                                   "how the learning rate falls: constant, linear or cosine"),
-                {"constant", "linear", "cosine"})
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group(training);
-  expect_count(command.add_option("--warmup", flags.warm_up,
-                                  "steps in which the learning rate rises to its peak; default: "
-                                  "20, or a tenth of a short run"),
-               {.smallest = 0})
-      ->type_name("N")
-      ->group(training);
-  expect_numbers(
-      command.add_option("--weight-decay", flags.weight_decay, "default: as the optimizer has it"),
-      "0.01")
-      ->type_name("X")
-      ->group(training);
-  expect_numbers(command.add_option("--clip", flags.clip,
-                                    "largest norm of the gradients over all stages; 0: no limit"),
-                 "1")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group(training);
-
-  const std::string checkpoints = "Checkpoints";
-  expect_count(command.add_option("--checkpoint-every", flags.checkpoint_every,
-                                  "steps between checkpoints; default: at the end alone"))
-      ->type_name("N")
-      ->group(checkpoints);
-  expect_count(command.add_option("--keep", flags.keep, "checkpoints to keep; 0: all"),
-               {.smallest = 0})
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(checkpoints);
-  command
-      .add_flag("--resume", flags.resumes,
-                "go on from the latest checkpoint in the folder, if there is one; options that are "
-                "not given are as they were")
-      ->group(checkpoints);
-
-  const std::string output = "Output";
-  command.add_option("--log", flags.log_path, "write a line of JSON per step to this file")
-      ->type_name("FILE")
-      ->group(output);
-  command
-      .add_option("--report", flags.report_path, "page with the last step, measured and predicted")
-      ->type_name("FILE")
-      ->capture_default_str()
-      ->group(output);
-  command.add_flag("--no-report", flags.has_no_report, "write no such page")->group(output);
-  expect_count(command.add_option("--sample", flags.sample,
-                                  "bytes that a gpt of bytes writes at the end; 0: none"),
-               {.smallest = 0})
-      ->type_name("N")
-      ->capture_default_str()
-      ->group(output);
-}
-
 }  // namespace
 
 void add_train_command(CLI::App& program, Answer& answer) {
@@ -395,11 +271,12 @@ void add_train_command(CLI::App& program, Answer& answer) {
       "microbatches, the\n"
       "optimizer and the seed: not on the schedule, the ranks or how they reach each other, to the "
       "last\n"
-      "bit. Ctrl-C finishes the step, writes a checkpoint if there is a folder for it, and ends "
-      "with\n"
-      "status 130; --resume goes on as if nothing had happened, under any schedule.\n"
+      "bit; LoopedBFS alone adds gradients in another order. Ctrl-C finishes the step, writes a\n"
+      "checkpoint if there is a folder for it, and ends with status 130; --resume goes on as if "
+      "nothing\n"
+      "had happened, under any schedule.\n"
       "docs/guide/training.md has more.");
-  add_options(*command, *flags);
+  add_train_options(*command, *flags);
   command->callback([flags, command, &answer] {
     answer = run_as_rank(flags->run, [&] { return TrainCommand(*command, *flags).run(); });
   });

@@ -1,0 +1,129 @@
+#include "train_flags.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "option_values.h"
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+
+namespace penstock {
+namespace {
+
+// Steps in which the learning rate rises.
+int warm_up_of(const TrainFlags& flags) {
+  constexpr int kUsual = 20;
+  constexpr int kShare = 10;
+  if (flags.warm_up < 0) return std::min(kUsual, flags.steps / kShare);
+  if (flags.warm_up < flags.steps) return flags.warm_up;
+  throw ArgumentError(fmt::format("--warmup {} leaves nothing of {} to train with; use fewer",
+                                  flags.warm_up, counted(flags.steps, "step", "steps")));
+}
+
+}  // namespace
+
+TrainerOptions trainer_options(const TrainFlags& flags) {
+  TrainerOptions options;
+  options.batch = flags.run.batch;
+  options.seed = flags.run.seed;
+  options.optimizer = flags.optimizer;
+  options.optimizer_options.learning_rate = flags.learning_rate;
+  if (!flags.weight_decay.empty()) {
+    options.optimizer_options.weight_decay = parse_numbers(flags.weight_decay, 1).front();
+  }
+  options.learning_rate = {.peak = flags.learning_rate,
+                           .minimum = std::min(flags.least_learning_rate, flags.learning_rate),
+                           .decay = parse_decay(flags.decay),
+                           .num_warm_up_steps = warm_up_of(flags),
+                           .num_steps = flags.steps};
+  if (!flags.clip.empty() && flags.clip != "0") {
+    options.clip = parse_numbers(flags.clip, 1).front();
+  }
+  return options;
+}
+
+void add_train_options(CLI::App& command, TrainFlags& flags) {
+  add_run_options(command, flags.run);
+  command.get_option("--checkpoint")
+      ->description("folder to write checkpoints to, at the end and when interrupted");
+
+  const std::string training = "Training";
+  expect_count(command.add_option("--steps", flags.steps, "steps of the whole run"))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(training);
+  command.add_option("--optimizer", flags.optimizer, "SGD, Adam, AdamW, RMSprop or Adagrad")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(training);
+  expect_numbers(command.add_option("--lr", flags.learning_rate, "learning rate at its peak"),
+                 "0.003")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+  expect_numbers(command.add_option("--min-lr", flags.least_learning_rate,
+                                    "learning rate at the end, unless it is constant"),
+                 "0.0003")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+  expect_choice(command.add_option("--lr-schedule", flags.decay,
+                                   "how the learning rate falls: constant, linear or cosine"),
+                {"constant", "linear", "cosine"})
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(training);
+  expect_count(command.add_option("--warmup", flags.warm_up,
+                                  "steps in which the learning rate rises to its peak; default: "
+                                  "20, or a tenth of a short run"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->group(training);
+  expect_numbers(
+      command.add_option("--weight-decay", flags.weight_decay, "default: as the optimizer has it"),
+      "0.01")
+      ->type_name("X")
+      ->group(training);
+  expect_numbers(command.add_option("--clip", flags.clip,
+                                    "largest norm of the gradients over all stages; 0: no limit"),
+                 "1")
+      ->type_name("X")
+      ->capture_default_str()
+      ->group(training);
+
+  const std::string checkpoints = "Checkpoints";
+  expect_count(command.add_option("--checkpoint-every", flags.checkpoint_every,
+                                  "steps between checkpoints; default: at the end alone"))
+      ->type_name("N")
+      ->group(checkpoints);
+  expect_count(command.add_option("--keep", flags.keep, "checkpoints to keep; 0: all"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(checkpoints);
+  command
+      .add_flag("--resume", flags.resumes,
+                "go on from the latest checkpoint in the folder, if there is one; options that are "
+                "not given are as they were")
+      ->group(checkpoints);
+
+  const std::string output = "Output";
+  command.add_option("--log", flags.log_path, "write a line of JSON per step to this file")
+      ->type_name("FILE")
+      ->group(output);
+  command
+      .add_option("--report", flags.report_path, "page with the last step, measured and predicted")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->group(output);
+  command.add_flag("--no-report", flags.has_no_report, "write no such page")->group(output);
+  expect_count(command.add_option("--sample", flags.sample,
+                                  "bytes that a gpt of bytes writes at the end; 0: none"),
+               {.smallest = 0})
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(output);
+}
+
+}  // namespace penstock
