@@ -1,7 +1,6 @@
 #include "penstock/run/data_parallel/sharded_parameters.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -20,44 +19,6 @@ namespace penstock {
 namespace {
 
 constexpr int kReduced = 0;  // channel of a bucket, backward; forward are both for gathers in turn
-
-// Tensors whose memory would be taken away together.
-void require_memory_of_its_own(const PipelineStage& stage, const NamedTensors& parameters) {
-  std::map<const c10::StorageImpl*, std::string> owners;
-  for (const auto& [name, tensor] : parameters) {
-    if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
-      throw ArgumentError(
-          fmt::format("the parameter {} of stage {} is not dense; only dense "
-                      "parameters can be sharded, replicate the stage",
-                      quote(name), stage.index()));
-    }
-    const auto [owner, is_first] = owners.emplace(tensor.storage().unsafeGetStorageImpl(), name);
-    if (is_first) continue;
-    throw ArgumentError(
-        fmt::format("the parameters {} and {} of stage {} share memory and cannot be sharded; "
-                    "replicate the stage, or make them one tensor",
-                    quote(owner->second), quote(name), stage.index()));
-  }
-  for (const auto& [name, buffer] : stage.module().named_buffers()) {
-    if (!buffer.defined() || !buffer.has_storage()) continue;
-    const auto owner = owners.find(buffer.storage().unsafeGetStorageImpl());
-    if (owner == owners.end()) continue;
-    throw ArgumentError(
-        fmt::format("the buffer {} of stage {} shares memory with the parameter {}, which cannot "
-                    "be sharded then; replicate the stage",
-                    quote(name), stage.index(), quote(owner->second)));
-  }
-}
-
-void require_no_gradients(const PipelineStage& stage, const NamedTensors& parameters) {
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.grad().defined()) continue;
-    throw ArgumentError(
-        fmt::format("the parameter {} of stage {} has a gradient already; shard the stage before "
-                    "it is trained, or clear the gradient",
-                    quote(name), stage.index()));
-  }
-}
 
 // A parameter that is a part of something larger, or has gaps, gets memory of its own.
 void make_compact(const at::Tensor& parameter) {

@@ -1,27 +1,21 @@
 #include "penstock/run/pipeline/pipeline_schedule.h"
 
-#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <numeric>
 #include <set>
-#include <unordered_set>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/base/error.h"
 #include "penstock/base/one_caller.h"
-#include "penstock/base/text.h"
 #include "penstock/plan/passes/keep_forwards.h"
-#include "penstock/plan/passes/lower.h"
-#include "penstock/plan/prover/check.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/rank_setup.h"
 #include "penstock/run/pipeline/internal/replica_links.h"
 #include "penstock/run/pipeline/internal/series_runner.h"
 #include "penstock/run/pipeline/internal/shared_exchange.h"
@@ -30,60 +24,9 @@
 #include "penstock/run/pipeline/rank_exchange.h"
 #include "penstock/run/pipeline/step_series.h"
 #include "penstock/run/random/random_scope.h"
-#include "penstock/run/transport/in_process/in_process_hub.h"
 
 namespace penstock {
 namespace {
-
-// A program that ranks can run, proved to be valid for that many stages and microbatches.
-Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options) {
-  Schedule program = is_lowered(schedule) ? std::move(schedule) : lower(schedule, options);
-  require_valid(program, {.extent = extent});
-  return program;
-}
-
-// With replicas, stages of other processes may be sharded, and all processes need one program.
-LowerOptions lower_options(const ScheduleOptions& options, const StageList& stages) {
-  const bool is_sharded = std::any_of(stages.begin(), stages.end(), [](const auto& stage) {
-    return stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
-  });
-  return {.sharding = is_sharded || options.data_group != nullptr,
-          .max_active_stages = options.max_active_stages};
-}
-
-std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& program) {
-  if (options.group == nullptr) {
-    std::vector<int> all(program.ranks.size());
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
-  if (options.group->num_ranks() != program.num_ranks()) {
-    throw ArgumentError(fmt::format("the schedule is for {}, but the group has {}",
-                                    counted(program.num_ranks(), "rank", "ranks"),
-                                    options.group->num_ranks()));
-  }
-  return options.group->local_ranks();
-}
-
-std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
-                                Extent extent, int num_exchange_stages) {
-  if (options.group != nullptr) {
-    return options.group->connect(program, {.extent = extent,
-                                            .num_exchange_stages = num_exchange_stages,
-                                            .deadline = options.deadline});
-  }
-  extent.num_stages += num_exchange_stages;
-  return std::make_unique<InProcessHub>(program.num_ranks(), extent,
-                                        wait_policy_for(program.num_ranks(), options.deadline));
-}
-
-RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads) {
-  return {.wait = wait_policy_for(num_threads, options.deadline),
-          .intra_op_threads = options.intra_op_threads > 0
-                                  ? options.intra_op_threads
-                                  : std::max(1, at::get_num_threads() / num_threads),
-          .pins_threads = options.pins_threads};
-}
 
 LocalEnds ends_of(const StageList& stages) {
   return {.has_first_stage = stages.front()->is_first(),
@@ -195,20 +138,7 @@ class PipelineSchedule::Impl {
   const Schedule& program() const { return program_; }
   const Schedule& eval_program() const { return eval_program_; }
 
-  std::vector<at::Tensor> parameters() const {
-    std::vector<at::Tensor> list;
-    std::unordered_set<const c10::TensorImpl*> seen;
-    for (const auto& stage : stages_) {
-      if (stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded()) {
-        for (at::Tensor& slice : stage->parameters()) list.push_back(std::move(slice));
-        continue;
-      }
-      for (const auto& [name, tensor] : stage->module().named_parameters()) {
-        if (seen.insert(tensor.unsafeGetTensorImpl()).second) list.push_back(tensor);
-      }
-    }
-    return list;
-  }
+  std::vector<at::Tensor> parameters() const { return parameters_of(stages_); }
 
   std::vector<int> peak_activations() const {
     std::vector<int> peaks;

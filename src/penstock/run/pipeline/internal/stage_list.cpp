@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -86,6 +88,21 @@ void require_local_stages(const StageList& stages, const Placement& placement,
                       fmt::join(placement.stages_of(rank), ", ")));
     }
   }
+}
+
+std::vector<at::Tensor> parameters_of(const StageList& stages) {
+  std::vector<at::Tensor> list;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& stage : stages) {
+    if (stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded()) {
+      for (at::Tensor& slice : stage->parameters()) list.push_back(std::move(slice));
+      continue;
+    }
+    for (const auto& [name, tensor] : stage->module().named_parameters()) {
+      if (seen.insert(tensor.unsafeGetTensorImpl()).second) list.push_back(tensor);
+    }
+  }
+  return list;
 }
 
 std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,

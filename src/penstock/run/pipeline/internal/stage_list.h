@@ -16,6 +16,10 @@ StageList in_order(StageList stages, bool complete);
 void require_local_stages(const StageList& stages, const Placement& placement,
                           const std::vector<int>& local_ranks);
 
+// What an optimizer of these stages trains, each tensor once: parameters, or the slices of those
+// that are sharded.
+std::vector<at::Tensor> parameters_of(const StageList& stages);
+
 // Those of `stages` that `placement` gives to `rank`.
 std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,
                                            int rank);

@@ -1,0 +1,66 @@
+#include "penstock/run/pipeline/internal/rank_setup.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "penstock/base/error.h"
+#include "penstock/base/text.h"
+#include "penstock/plan/prover/check.h"
+#include "penstock/run/transport/in_process/in_process_hub.h"
+
+namespace penstock {
+
+Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options) {
+  Schedule program = is_lowered(schedule) ? std::move(schedule) : lower(schedule, options);
+  require_valid(program, {.extent = extent});
+  return program;
+}
+
+// With replicas, stages of other processes may be sharded, and all processes need one program.
+LowerOptions lower_options(const ScheduleOptions& options, const StageList& stages) {
+  const bool is_sharded = std::any_of(stages.begin(), stages.end(), [](const auto& stage) {
+    return stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
+  });
+  return {.sharding = is_sharded || options.data_group != nullptr,
+          .max_active_stages = options.max_active_stages};
+}
+
+std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& program) {
+  if (options.group == nullptr) {
+    std::vector<int> all(program.ranks.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  if (options.group->num_ranks() != program.num_ranks()) {
+    throw ArgumentError(fmt::format("the schedule is for {}, but the group has {}",
+                                    counted(program.num_ranks(), "rank", "ranks"),
+                                    options.group->num_ranks()));
+  }
+  return options.group->local_ranks();
+}
+
+std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
+                                Extent extent, int num_exchange_stages) {
+  if (options.group != nullptr) {
+    return options.group->connect(program, {.extent = extent,
+                                            .num_exchange_stages = num_exchange_stages,
+                                            .deadline = options.deadline});
+  }
+  extent.num_stages += num_exchange_stages;
+  return std::make_unique<InProcessHub>(program.num_ranks(), extent,
+                                        wait_policy_for(program.num_ranks(), options.deadline));
+}
+
+RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads) {
+  return {.wait = wait_policy_for(num_threads, options.deadline),
+          .intra_op_threads = options.intra_op_threads > 0
+                                  ? options.intra_op_threads
+                                  : std::max(1, at::get_num_threads() / num_threads),
+          .pins_threads = options.pins_threads};
+}
+
+}  // namespace penstock

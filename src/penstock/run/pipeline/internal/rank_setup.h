@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "penstock/plan/passes/lower.h"
+#include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/pipeline/pipeline_schedule.h"
+#include "penstock/run/threads/rank_threads.h"
+#include "penstock/run/transport/rank_group.h"
+
+namespace penstock {
+
+// A program that ranks can run, proved to be valid for that many stages and microbatches.
+Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options);
+
+// How a schedule becomes the program of these stages.
+LowerOptions lower_options(const ScheduleOptions& options, const StageList& stages);
+
+// The ranks of `program` that run in this process. Throws ArgumentError if the group has another
+// number of them.
+std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& program);
+
+// What connects all ranks; `num_exchange_stages` is for messages beside those of the program.
+std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
+                                Extent extent, int num_exchange_stages);
+
+// For `num_threads` of this process that are at work at the same time.
+RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads);
+
+}  // namespace penstock
