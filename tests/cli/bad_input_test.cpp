@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 #include "tests/cli/run_program.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::testing {
 namespace {

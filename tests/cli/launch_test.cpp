@@ -9,7 +9,7 @@
 #include "penstock/launch/line_prefixer.h"
 #include "penstock/launch/rank_environment.h"
 #include "tests/cli/run_program.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 // The ranks are shell scripts: what matters here is how processes start, talk and end.
 namespace penstock::testing {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_program.h"
-#include "tests/cli/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::testing {
 namespace {
@@ -134,6 +134,14 @@ TEST_F(TrainProgram, GoesOnFromACheckpointUnderAnotherSchedule) {
   expect_refusal(train("--checkpoint run"),
                  "there are checkpoints in \"run\" already; give --resume to go on, or another "
                  "folder");
+}
+
+TEST_F(TrainProgram, SaysIfItGoesOnWithOtherData) {
+  ASSERT_EQ(train("--steps 1 --checkpoint run").exit_status, 0);
+  const std::string go_on = "train --checkpoint run --resume --no-report --steps ";
+  EXPECT_THAT(run(go_on + "2").output, Not(HasSubstr("the data has changed")));
+  folder_.write("text.txt", read_file(folder_.path("text.txt")) + "the end\n");
+  EXPECT_THAT(run(go_on + "3").output, HasSubstr("the data has changed since then"));
 }
 
 TEST_F(TrainProgram, EvaluatesAndWritesTextFromACheckpoint) {

@@ -19,8 +19,8 @@
 #include "penstock/run/checkpoint/checkpoint_folder.h"
 #include "penstock/run/checkpoint/checkpoint_reader.h"
 #include "penstock/run/checkpoint/save_checkpoint.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/run/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {

@@ -12,8 +12,8 @@
 #include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/random/random_scope.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/run/checkpoint/state_values.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {

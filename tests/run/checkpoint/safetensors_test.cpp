@@ -12,8 +12,8 @@
 #include <torch/torch.h>
 
 #include "penstock/run/checkpoint/checkpoint_error.h"
-#include "tests/cli/temporary_folder.h"
 #include "tests/run/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {

@@ -1,10 +1,4 @@
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,11 +13,10 @@
 #include "penstock/run/graph/stage_graph.h"
 #include "penstock/run/pipeline/pipeline_replicas.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
 #include "penstock/run/stage/shared_claims.h"
+#include "tests/run/data_parallel/small_stages.h"
 #include "tests/run/graph/graphs.h"
 #include "tests/run/support/message_of.h"
-#include "tests/run/support/models.h"
 
 namespace penstock {
 namespace {
@@ -31,147 +24,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-torch::Tensor trained(double value) {
-  return torch::full({}, value, torch::requires_grad());
-}
-
-// A stage that computes `forward` from its input and the parameters it is given, by name.
-using Parameters = std::vector<std::pair<std::string, torch::Tensor>>;
-std::shared_ptr<PipelineStage> stage_with(const Parameters& parameters,
-                                          std::function<torch::Tensor(torch::Tensor)> forward,
-                                          StagePosition position = {}) {
-  const auto module = std::make_shared<torch::nn::Module>();
-  for (const auto& [name, tensor] : parameters) {
-    module->register_parameter(name, tensor, tensor.requires_grad());
-  }
-  return std::make_shared<PipelineStage>(
-      make_stage_module([forward](at::Tensor input) { return forward(std::move(input)); },
-                        {.module = module}),
-      position);
-}
-
-ScheduleOptions sum_options(const Replica& replica, int num_microbatches = 1) {
-  return {.num_microbatches = num_microbatches,
-          .data_group = replica.group,
-          .loss = [](const at::Tensor& output) { return output.sum(); },
-          .scale_grads = false};
-}
-
-Schedule one_rank(int num_microbatches = 1) {
-  return make_schedule("GPipe", {.num_ranks = 1, .num_microbatches = num_microbatches});
-}
-
-// ---- bytes ----
-
-std::int64_t bytes_of(const torch::Tensor& tensor) {
-  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-}
-
-// Of parameters, gradients and the state of AdamW.
-std::int64_t bytes_of(torch::optim::AdamW& optimizer) {
-  std::int64_t bytes = 0;
-  for (const torch::Tensor& parameter : optimizer.param_groups()[0].params()) {
-    bytes += bytes_of(parameter) + bytes_of(parameter.grad());
-  }
-  for (const auto& [key, state] : optimizer.state()) {
-    const auto& adam = static_cast<const torch::optim::AdamWParamState&>(*state);
-    bytes += bytes_of(adam.exp_avg()) + bytes_of(adam.exp_avg_sq());
-  }
-  return bytes;
-}
-
-constexpr int kWidth = 64;
-constexpr std::int64_t kStageBytes = (kWidth * kWidth + kWidth) * 4;
-
-StageList wide_stages(int num_stages) {
-  torch::manual_seed(3);
-  StageList stages;
-  for (int index = 0; index < num_stages; ++index) {
-    stages.push_back(
-        std::make_shared<PipelineStage>(make_stage_module(torch::nn::Sequential(
-                                            torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh())),
-                                        StagePosition{index, num_stages}));
-  }
-  return stages;
-}
-
-struct Counted {
-  std::int64_t resting = 0;  // largest rank
-  ParameterBytes bytes;      // of the rank with the most
-};
-
-Counted count_bytes(const std::string& schedule, int num_replicas, int max_active_stages) {
-  constexpr int kStages = 8;
-  const Schedule order =
-      make_schedule(schedule, {.num_ranks = 2, .num_microbatches = 4, .stages_per_rank = 4});
-  PipelineReplicas replicas(num_replicas, [&](const Replica& replica) {
-    const StageList stages = wide_stages(kStages);
-    for (const auto& stage : stages) shard_stage(*stage, {replica.index, replica.count});
-    return std::make_unique<PipelineSchedule>(
-        stages, order,
-        ScheduleOptions{.num_microbatches = 4,
-                        .data_group = replica.group,
-                        .max_active_stages = max_active_stages,
-                        .loss = [](const at::Tensor& output) { return output.square().mean(); }});
-  });
-  Counted counted;
-  for (int step = 0; step < 2; ++step) {
-    const torch::Tensor inputs = torch::randn({8 * num_replicas, kWidth});
-    replicas.step({inputs});
-    for (int index = 0; index < num_replicas; ++index) {
-      PipelineSchedule& replica = replicas.replica(index);
-      torch::optim::AdamW optimizer(replica.parameters());
-      optimizer.step();
-      counted.resting = std::max(counted.resting, bytes_of(optimizer) / 2);  // two ranks
-      for (const ParameterBytes& bytes : replica.parameter_bytes()) {
-        if (bytes.peak_gathered >= counted.bytes.peak_gathered) counted.bytes = bytes;
-        EXPECT_EQ(bytes.gathered, 0) << "everything is released at the end of a step";
-        EXPECT_EQ(bytes.whole_gradients, 0);
-        EXPECT_EQ(bytes.slices, 4 * kStageBytes / num_replicas);
-        EXPECT_EQ(bytes.slice_gradients, 4 * kStageBytes / num_replicas);
-      }
-      optimizer.zero_grad();
-    }
-  }
-  return counted;
-}
-
-TEST(ShardedBytes, FallWithTheNumberOfReplicas) {
-  const std::int64_t alone = count_bytes("Interleaved1F1B", 1, 3).resting;
-  EXPECT_EQ(alone, 4 * 4 * kStageBytes) << "parameters, gradients, two moments; four stages";
-  EXPECT_EQ(count_bytes("Interleaved1F1B", 2, 3).resting, alone / 2);
-  EXPECT_EQ(count_bytes("Interleaved1F1B", 4, 3).resting, alone / 4);
-}
-
-TEST(ShardedBytes, OfWholeParametersStayWithinTheActiveStages) {
-  for (const char* schedule : {"Interleaved1F1B", "InterleavedZeroBubble", "LoopedBFS"}) {
-    SCOPED_TRACE(schedule);
-    for (const int max_active_stages : {1, 2, 3}) {
-      const Counted counted = count_bytes(schedule, 2, max_active_stages);
-      EXPECT_EQ(counted.bytes.peak_gathered, max_active_stages * kStageBytes);
-      EXPECT_LE(counted.bytes.peak_whole_gradients, 4 * kStageBytes);
-    }
-  }
-}
-
-// What a graph has saved of a parameter is freed with it: the memory is really gone.
-TEST(ShardedBytes, AreFreedBelowWhatAutogradHasSaved) {
-  const StageList stages = wide_stages(1);
-  const auto sharded = shard_stage(*stages[0], {});
-  PipelineSchedule pipeline(stages, one_rank(),
-                            {.num_microbatches = 1, .loss = [](const at::Tensor& output) {
-                               return output.square().mean();
-                             }});
-  const torch::Tensor weight = stages[0]->module().named_parameters()[0].second;
-  EXPECT_EQ(weight.storage().nbytes(), 0);
-  EXPECT_EQ(weight.sizes(), torch::IntArrayRef({kWidth, kWidth}));
-  pipeline.step({torch::randn({4, kWidth}, torch::requires_grad())});
-  EXPECT_EQ(weight.storage().nbytes(), 0);
-  EXPECT_FALSE(weight.grad().defined());
-  EXPECT_EQ(sharded->slices()[0].tensor.numel(), kWidth * kWidth);
-  EXPECT_TRUE(sharded->slices()[0].tensor.grad().defined());
-}
 
 // ---- which gradients there are ----
 
@@ -421,123 +273,6 @@ TEST(ParameterActions, GiveFinalGradientsOnlyAfterReduction) {
           "the gradients of stage 0 are not final: those of other replicas are on their way "
           "until the list of the rank ends",
           "the gradients of stage 0 are reduced already; there is one REDUCE_GRAD per step"}));
-}
-
-// ---- replicas ----
-
-TEST(PipelineReplicas, StopTogetherAndGoOnAfterwards) {
-  for (const bool is_sharded : {false, true}) {
-    SCOPED_TRACE(is_sharded);
-    auto fails = std::make_shared<std::atomic<bool>>(true);
-    std::vector<StageList> stages;
-    PipelineReplicas replicas(3, [&](const Replica& replica) {
-      StageList own = wide_stages(4);
-      if (replica.index == 1) {
-        own[2] = stage_with({},
-                            [fails](torch::Tensor input) {
-                              if (*fails) throw std::runtime_error("out of luck");
-                              return input;
-                            },
-                            {2, 4});
-      } else {
-        own[2] = stage_with({}, [](torch::Tensor input) { return input; }, {2, 4});
-      }
-      if (is_sharded) {
-        for (const auto& stage : own) shard_stage(*stage, {replica.index, replica.count});
-      }
-      stages.push_back(own);
-      ScheduleOptions options = sum_options(replica, 4);
-      options.deadline = std::chrono::minutes(5);
-      return std::make_unique<PipelineSchedule>(
-          own, make_schedule("Interleaved1F1B", {.num_ranks = 2, .num_microbatches = 4}), options);
-    });
-    const torch::Tensor inputs = torch::ones({12, kWidth});
-    EXPECT_THAT(message_of([&] { replicas.step({inputs}); }),
-                AllOf(StartsWith("rank 0, step "), HasSubstr("(2F0)"), HasSubstr("out of luck")));
-    for (const StageList& own : stages) {
-      for (const torch::Tensor& parameter : own[0]->parameters()) {
-        EXPECT_FALSE(parameter.grad().defined()) << "a part of the sum is of no use";
-      }
-    }
-    *fails = false;
-    for (int step = 0; step < 2; ++step) EXPECT_EQ(replicas.step({inputs}).losses.size(), 12U);
-  }
-}
-
-TEST(PipelineReplicas, NameWhoKeepsThemWaiting) {
-  PipelineReplicas replicas(2, [&](const Replica& replica) {
-    ScheduleOptions options = sum_options(replica);
-    options.deadline = std::chrono::milliseconds(200);
-    return std::make_unique<PipelineSchedule>(wide_stages(1), one_rank(), options);
-  });
-  replicas.step({torch::ones({2, kWidth})});
-  EXPECT_THAT(message_of([&] {
-                replicas.run([&](int replica) {
-                  if (replica == 0) replicas.replica(0).step({torch::ones({1, kWidth})});
-                });
-              }),
-              HasSubstr("waited 0.2 s for replica 1 to send its part of the gradients of stage 0"));
-}
-
-TEST(PipelineReplicas, MustHaveTheSameModel) {
-  const auto train = [](double second_value, bool second_is_frozen) {
-    return message_of([&] {
-      PipelineReplicas replicas(2, [&](const Replica& replica) {
-        const bool is_second = replica.index == 1;
-        const torch::Tensor weight =
-            torch::full({2}, is_second ? second_value : 1.0,
-                        torch::requires_grad(!(is_second && second_is_frozen)));
-        const auto stage = stage_with({{"other", trained(1)}, {"weight", weight}},
-                                      [weight](torch::Tensor input) { return input * weight; });
-        return std::make_unique<PipelineSchedule>(StageList{stage}, one_rank(),
-                                                  sum_options(replica));
-      });
-      replicas.step({torch::ones({2, 2})});
-    });
-  };
-  EXPECT_EQ(train(1, false), "nothing was thrown");
-  EXPECT_EQ(train(2, false),
-            "replica 1 and replica 0 do not have the same model: the parameter \"weight\" of stage "
-            "0 differs, in its values; give all replicas the same parameters, from one seed or one "
-            "checkpoint");
-  EXPECT_THAT(train(1, true), HasSubstr("in name, type, shape or whether it is trained"));
-}
-
-TEST(PipelineReplicas, MustBeMadeAlike) {
-  EXPECT_EQ(message_of([] {
-              PipelineReplicas(2, [](const Replica&) {
-                return std::make_unique<PipelineSchedule>(wide_stages(1), one_rank(),
-                                                          ScheduleOptions{});
-              });
-            }),
-            "the pipeline of replica 0 does not have the group that it was given; set "
-            "ScheduleOptions::data_group");
-  EXPECT_EQ(message_of([] {
-              PipelineReplicas(2, [](const Replica& replica) {
-                return std::make_unique<PipelineSchedule>(wide_stages(1),
-                                                          one_rank(1 + replica.index),
-                                                          sum_options(replica, 1 + replica.index));
-              });
-            }),
-            "replica 1 has another schedule than replica 0; give all the same");
-  EXPECT_EQ(message_of([] { PipelineReplicas(0, {}); }),
-            "there must be at least one replica, not 0");
-}
-
-TEST(PipelineReplicas, RefuseParametersThatAreNoLongerFrozen) {
-  std::vector<torch::Tensor> all;
-  PipelineReplicas replicas(2, [&](const Replica& replica) {
-    const torch::Tensor own = torch::ones({});
-    all.push_back(own);
-    return std::make_unique<PipelineSchedule>(
-        StageList{stage_with({{"other", trained(1)}, {"late", own}},
-                             [own](torch::Tensor input) { return input * own; })},
-        one_rank(), sum_options(replica));
-  });
-  for (torch::Tensor& own : all) own.set_requires_grad(true);
-  EXPECT_EQ(message_of([&] { replicas.step({torch::ones({2})}); }),
-            "the parameter \"late\" of stage 0 was frozen when the pipeline was made, and is not "
-            "any more; make the stages and the pipeline anew");
 }
 
 }  // namespace

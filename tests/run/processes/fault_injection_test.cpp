@@ -25,7 +25,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
@@ -45,7 +45,7 @@ Schedule program_of(const TrainingCase& shape) {
                {.sharding = false});
 }
 
-class FaultInjection : public testing::TestWithParam<const char*> {
+class FaultInjection : public ::testing::TestWithParam<const char*> {
  protected:
   const TrainingCase shape_{GetParam(), 3, 2};
   const std::set<std::string> files_before_ = shared_memory_files();
@@ -87,7 +87,7 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankThatWasStopped) {
   expect_nothing_left();
 }
 
-INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, testing::Values("1F1B", "ZBVZeroBubble"),
+INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, ::testing::Values("1F1B", "ZBVZeroBubble"),
                          [](const auto& instance) { return std::string("On") + instance.param; });
 
 // The report is written by one rank, held by another, and must reach the others before both end.

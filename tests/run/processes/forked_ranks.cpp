@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -20,6 +19,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
@@ -114,23 +115,6 @@ RankEnd end_of(const Child& child) {
   return end;
 }
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  Folder(Folder&&) = delete;
-  Folder& operator=(Folder&&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string path(const char* name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
-
 }  // namespace
 
 std::string contents_of(const std::string& path) {
@@ -153,7 +137,7 @@ int free_port() {
 std::vector<RankEnd> run_forked(int num_ranks,
                                 const std::function<std::string(const WorldOptions&)>& rank,
                                 const ForkOptions& options) {
-  const Folder folder;
+  const testing::TemporaryFolder folder;
   WorldOptions world{.size = num_ranks, .timeout = std::chrono::seconds(30)};
   if (options.meeting == Meeting::File) {
     world.store_file = folder.path("store");

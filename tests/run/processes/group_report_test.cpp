@@ -60,17 +60,19 @@ TEST(GroupReport, TellsAMessageThatWasSentFromOneThatWasNot) {
   const std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F0", true),
                                                at(2, "2F0", true)};
   const std::string text = describe_positions(program(), positions, kNames);
-  EXPECT_THAT(text, testing::HasSubstr("(1F0) for rank 0 to send the activations of microbatch 0, "
-                                       "which has sent them"));
-  EXPECT_THAT(text, testing::HasSubstr("(2F0) for rank 1 to send the activations of microbatch 0, "
-                                       "which has not sent them"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("(1F0) for rank 0 to send the activations of microbatch 0, "
+                                   "which has sent them"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("(2F0) for rank 1 to send the activations of microbatch 0, "
+                                   "which has not sent them"));
 }
 
 TEST(GroupReport, KnowsThatASendWaitsForItsReceiver) {
   const std::vector<RankPosition> positions = {at(0, "0SEND_F0", true), {}, {}};
   EXPECT_THAT(describe_positions(program(), positions, kNames),
-              testing::HasSubstr("(0SEND_F0) for rank 1 to take the activations of microbatch 0, "
-                                 "which does not answer"));
+              ::testing::HasSubstr("(0SEND_F0) for rank 1 to take the activations of microbatch 0, "
+                                   "which does not answer"));
 }
 
 // A rank that has done its list, and waits for `partner` in the exchange that follows.
@@ -87,10 +89,10 @@ TEST(GroupReport, KnowsWhoWaitsForSharedGradients) {
   const std::vector<RankPosition> positions = {
       in_exchange(0, 2, false), {}, in_exchange(2, 0, true)};
   const std::string text = describe_positions(program(), positions, kNames);
-  EXPECT_THAT(text, testing::HasSubstr("rank 0 waits at the end of its step for rank 2 to send "
-                                       "gradients of parameters that both use"));
-  EXPECT_THAT(text, testing::HasSubstr("rank 2 waits at the end of its step for rank 0 to take "
-                                       "gradients of parameters that both use"));
+  EXPECT_THAT(text, ::testing::HasSubstr("rank 0 waits at the end of its step for rank 2 to send "
+                                         "gradients of parameters that both use"));
+  EXPECT_THAT(text, ::testing::HasSubstr("rank 2 waits at the end of its step for rank 0 to take "
+                                         "gradients of parameters that both use"));
 }
 
 TEST(RankPosition, ComesBackFromItsText) {

@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr ReplicaShape kMeshShape{.num_replicas = 2, .num_microbatches = 4};
 
@@ -92,7 +92,7 @@ std::string train_in_mesh(const std::string& name, Spread spread, const MeshGrou
   return lines_of(fmt::format("{} replica {}", name, replica), whole_parameters(local));
 }
 
-class OverMeshes : public testing::TestWithParam<TransportKind> {};
+class OverMeshes : public ::testing::TestWithParam<TransportKind> {};
 
 TEST_P(OverMeshes, TrainLikeOneProcessInTheDocumentedOrder) {
   const std::vector<std::pair<std::string, Spread>> cases = {{"1F1B", Spread::Replicated},
@@ -128,7 +128,7 @@ TEST_P(OverMeshes, TrainLikeOneProcessInTheDocumentedOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, OverMeshes,
-                         testing::Values(TransportKind::SharedMemory, TransportKind::Gloo),
+                         ::testing::Values(TransportKind::SharedMemory, TransportKind::Gloo),
                          [](const auto& instance) {
                            return instance.param == TransportKind::Gloo ? "Gloo" : "SharedMemory";
                          });

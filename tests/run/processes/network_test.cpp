@@ -24,7 +24,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 bool run_command(const std::string& command) {
   return std::system((command + " >/dev/null 2>&1").c_str()) == 0;  // NOLINT: for root, in a test

@@ -25,12 +25,12 @@
 namespace penstock {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAreArray;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::MatchesRegex;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::ElementsAreArray;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 // Trains all models with all schedules, in one group of processes or in threads.
 std::string train_everything(int num_ranks, const std::shared_ptr<RankGroup>& group) {
@@ -46,7 +46,7 @@ struct Way {
   TransportKind transport;
 };
 
-class OverProcesses : public testing::TestWithParam<Way> {};
+class OverProcesses : public ::testing::TestWithParam<Way> {};
 
 TEST_P(OverProcesses, EveryScheduleTrainsLikeThreads) {
   const auto [num_ranks, transport] = GetParam();
@@ -58,9 +58,9 @@ TEST_P(OverProcesses, EveryScheduleTrainsLikeThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Processes, OverProcesses,
-    testing::Values(Way{2, TransportKind::Automatic}, Way{3, TransportKind::Automatic},
-                    Way{4, TransportKind::Automatic}, Way{2, TransportKind::Gloo},
-                    Way{3, TransportKind::Gloo}, Way{4, TransportKind::Gloo}),
+    ::testing::Values(Way{2, TransportKind::Automatic}, Way{3, TransportKind::Automatic},
+                      Way{4, TransportKind::Automatic}, Way{2, TransportKind::Gloo},
+                      Way{3, TransportKind::Gloo}, Way{4, TransportKind::Gloo}),
     [](const auto& instance) {
       return (instance.param.transport == TransportKind::Gloo ? "Gloo" : "SharedMemory") +
              std::to_string(instance.param.num_ranks);

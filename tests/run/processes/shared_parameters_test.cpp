@@ -16,8 +16,8 @@
 namespace penstock {
 namespace {
 
-using testing::Contains;
-using testing::HasSubstr;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 // Schedules that give the copies to different ranks, or both to rank 0 (a V).
 std::vector<TrainingCase> tied_cases(int num_ranks) {
@@ -42,7 +42,7 @@ struct TiedWay {
   TransportKind transport;
 };
 
-class TiedOverProcesses : public testing::TestWithParam<TiedWay> {};
+class TiedOverProcesses : public ::testing::TestWithParam<TiedWay> {};
 
 TEST_P(TiedOverProcesses, TrainLikeThreads) {
   const auto [num_ranks, transport] = GetParam();
@@ -54,8 +54,8 @@ TEST_P(TiedOverProcesses, TrainLikeThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Processes, TiedOverProcesses,
-    testing::Values(TiedWay{2, TransportKind::Automatic}, TiedWay{3, TransportKind::Automatic},
-                    TiedWay{2, TransportKind::Gloo}, TiedWay{3, TransportKind::Gloo}),
+    ::testing::Values(TiedWay{2, TransportKind::Automatic}, TiedWay{3, TransportKind::Automatic},
+                      TiedWay{2, TransportKind::Gloo}, TiedWay{3, TransportKind::Gloo}),
     [](const auto& instance) {
       return (instance.param.transport == TransportKind::Gloo ? "Gloo" : "SharedMemory") +
              std::to_string(instance.param.num_ranks);
@@ -72,7 +72,7 @@ FaultyRun tied_run(TransportKind transport, std::chrono::seconds deadline) {
           .bound_s = static_cast<double>(deadline.count()) + 2};
 }
 
-class TiedFaultInjection : public testing::TestWithParam<TransportKind> {};
+class TiedFaultInjection : public ::testing::TestWithParam<TransportKind> {};
 
 // The copies are on ranks 0 and 2, which exchange gradients when their lists are done.
 TEST_P(TiedFaultInjection, NamesTheRankThatWasKilledInTheExchange) {
@@ -91,7 +91,7 @@ TEST_P(TiedFaultInjection, NamesTheRankThatWasStoppedInTheExchangeAtTheDeadline)
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, TiedFaultInjection,
-                         testing::Values(TransportKind::Automatic, TransportKind::Gloo),
+                         ::testing::Values(TransportKind::Automatic, TransportKind::Gloo),
                          [](const auto& instance) {
                            return instance.param == TransportKind::Gloo ? "Gloo" : "SharedMemory";
                          });

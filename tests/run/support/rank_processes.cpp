@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/temporary_folder.h"
+
 namespace penstock {
 namespace {
 
@@ -32,23 +34,6 @@ constexpr const char* kFolder = "PENSTOCK_TEST_FOLDER";
 constexpr const char* kCall = "PENSTOCK_TEST_CALL";
 
 int num_calls = 0;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-ranks-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  TemporaryFolder(TemporaryFolder&&) = delete;
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 [[noreturn]] void run_as_rank(int num_ranks,
                               const std::function<void(const WorldOptions& world)>& rank) {
@@ -63,11 +48,11 @@ class TemporaryFolder {
     ADD_FAILURE() << "rank " << number << " threw: " << error.what();
   }
   std::fflush(nullptr);
-  _exit(testing::Test::HasFailure() ? EXIT_FAILURE : EXIT_SUCCESS);
+  _exit(::testing::Test::HasFailure() ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 pid_t start_rank(int rank, int call, const std::filesystem::path& folder) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   std::vector<std::string> arguments = {
       "/proc/self/exe", fmt::format("--gtest_filter={}.{}", test->test_suite_name(), test->name())};
   std::vector<std::string> variables = {fmt::format("{}={}", kRank, rank),
@@ -125,7 +110,7 @@ void run_in_processes(int num_ranks, const std::function<void(const WorldOptions
     if (std::to_string(call) == wanted) run_as_rank(num_ranks, rank);
     return;
   }
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   std::vector<pid_t> processes;
   for (int number = 0; number < num_ranks; ++number) {
     processes.push_back(start_rank(number, call, folder.path()));

@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -10,6 +8,7 @@
 #include "penstock/run/train/tensor_data.h"
 #include "penstock/run/train/token_data.h"
 #include "tests/run/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
@@ -18,31 +17,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// A new folder that is removed at the end.
-class DataFolder {
- public:
-  DataFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-data-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder");
-    path_ = name;
-  }
-  DataFolder(const DataFolder&) = delete;
-  DataFolder& operator=(const DataFolder&) = delete;
-  DataFolder(DataFolder&&) = delete;
-  DataFolder& operator=(DataFolder&&) = delete;
-  ~DataFolder() { std::filesystem::remove_all(path_); }
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using testing::TemporaryFolder;
 
 std::vector<std::int64_t> numbers(const torch::Tensor& tensor) {
   const torch::Tensor flat = tensor.contiguous().view({-1});
@@ -50,7 +25,7 @@ std::vector<std::int64_t> numbers(const torch::Tensor& tensor) {
 }
 
 TEST(TextData, IsBytesWithTheirSuccessors) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   const auto data = read_text({folder.write("a.txt", "abcdef")}, {.context = 3});
   EXPECT_EQ(data->num_samples(), 3);
   EXPECT_EQ(data->vocabulary(), 256);
@@ -61,7 +36,7 @@ TEST(TextData, IsBytesWithTheirSuccessors) {
 }
 
 TEST(TextData, JoinsTheFilesOfFoldersByPathAndLeavesOutBinaries) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   folder.write("b.txt", "second");
   folder.write("a/inner.txt", "first ");
   folder.write("c.bin", std::string("\0\1\2", 3));
@@ -72,21 +47,20 @@ TEST(TextData, JoinsTheFilesOfFoldersByPathAndLeavesOutBinaries) {
 }
 
 TEST(TextData, RefusesWhatHasNoText) {
-  const DataFolder folder;
-  const std::string missing = (folder.path() / "missing.txt").string();
+  const TemporaryFolder folder;
+  const std::string missing = folder.path("missing.txt");
   EXPECT_EQ(message_of([&] { read_text({missing}, {}); }),
             "cannot read \"" + missing + "\": there is no such file or folder");
   const auto empty = folder.write("empty.txt", "");
-  EXPECT_EQ(
-      message_of([&] { read_text({empty}, {.context = 8}); }),
-      "\"" + empty.string() + "\": it has 0 bytes of text, but a sample takes 9 with its target");
+  EXPECT_EQ(message_of([&] { read_text({empty}, {.context = 8}); }),
+            "\"" + empty + "\": it has 0 bytes of text, but a sample takes 9 with its target");
   const auto text = folder.write("text.txt", "some words");
   EXPECT_THAT(message_of([&] { read_text({text}, {.context = 2, .vocabulary = 100}); }),
               HasSubstr("need a vocabulary of 256, not 100"));
 }
 
 TEST(TokenData, ReadsTwoAndFourBytes) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   const auto narrow =
       read_tokens(folder.write("t.bin", std::string("\1\0\2\0\0\1", 6)), {.context = 2});
   EXPECT_EQ(narrow->vocabulary(), 257);
@@ -97,11 +71,10 @@ TEST(TokenData, ReadsTwoAndFourBytes) {
 }
 
 TEST(TokenData, RefusesDamagedFiles) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   const auto odd = folder.write("odd.bin", "abc");
-  EXPECT_THAT(
-      message_of([&] { read_tokens(odd, {}); }),
-      AllOf(HasSubstr(odd.string()), HasSubstr("a token takes 2 bytes, but the file has 3")));
+  EXPECT_THAT(message_of([&] { read_tokens(odd, {}); }),
+              AllOf(HasSubstr(odd), HasSubstr("a token takes 2 bytes, but the file has 3")));
   const auto empty = folder.write("empty.bin", "");
   EXPECT_THAT(message_of([&] { read_tokens(empty, {.context = 4}); }),
               HasSubstr("there are 0 tokens, but a sample takes 5"));
@@ -111,12 +84,12 @@ TEST(TokenData, RefusesDamagedFiles) {
   const auto negative = folder.write("negative.u32", "\xff\xff\xff\xff\xff\xff\xff\xff");
   EXPECT_THAT(message_of([&] { read_tokens(negative, {.context = 1}); }),
               HasSubstr("a token of 2^31 or more"));
-  EXPECT_THAT(message_of([&] { read_tokens(folder.path() / "none.bin", {}); }),
+  EXPECT_THAT(message_of([&] { read_tokens(folder.path("none.bin"), {}); }),
               HasSubstr("there is no such file"));
 }
 
 TEST(TokenData, HasPartsThatDoNotOverlap) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   const auto data = read_text({folder.write("a.txt", "abcdefghij")}, {.context = 2});
   const auto front = data->part({.begin = 0, .end = 0.5});
   const auto back = data->part({.begin = 0.5});
@@ -128,7 +101,7 @@ TEST(TokenData, HasPartsThatDoNotOverlap) {
 }
 
 TEST(TensorData, ReadsWhatTorchSaves) {
-  const DataFolder folder;
+  const TemporaryFolder folder;
   c10::Dict<std::string, torch::Tensor> dict;
   dict.insert("inputs", torch::arange(6).view({3, 2}).to(torch::kFloat));
   const std::vector<char> half = torch::pickle_save(dict);

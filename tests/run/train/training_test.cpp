@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "penstock/run/train/trainer.h"
 #include "penstock/run/train/training_loss.h"
 #include "tests/run/support/message_of.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
@@ -112,19 +112,17 @@ TEST(Trainer, TrainsTheOtherModels) {
 }
 
 TEST(Trainer, GoesOnUnderAnotherScheduleAsIfNothingHadHappened) {
-  std::string folder = (std::filesystem::temp_directory_path() / "penstock-run-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const testing::TemporaryFolder folder;
   const std::vector<double> expected = SmallRun(request_for("1F1B", 1)).losses_of(6);
   SmallRun first(request_for("ZBV", 4));
   EXPECT_EQ(first.losses_of(3), std::vector<double>(expected.begin(), expected.begin() + 3));
-  const auto checkpoint = first.trainer->save(folder, 0, "{}");
+  const auto checkpoint = first.trainer->save(folder.path(), 0, "{}");
   for (const int num_ranks : {1, 3}) {
     SmallRun second(request_for("1F1B", num_ranks));
     second.trainer->resume(checkpoint);
     EXPECT_EQ(second.trainer->num_steps_done(), 3);
     EXPECT_EQ(second.losses_of(3), std::vector<double>(expected.begin() + 3, expected.end()));
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Trainer, TellsHowAStepWent) {

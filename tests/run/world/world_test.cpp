@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <map>
@@ -17,32 +16,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/support/temporary_folder.h"
+
 namespace penstock {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // A folder of its own for the files in which ranks meet.
-class WorldTest : public testing::Test {
+class WorldTest : public ::testing::Test {
  protected:
-  WorldTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-world-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~WorldTest() override { std::filesystem::remove_all(folder_); }
-
   WorldOptions in_file(int rank, int size) const {
     return {.rank = rank,
             .size = size,
             .local_rank = rank,
-            .store_file = folder_ / "store",
+            .store_file = folder_.path("store"),
             .timeout = std::chrono::minutes(1)};
   }
 
  private:
-  std::filesystem::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 using Task = std::function<void(World&)>;

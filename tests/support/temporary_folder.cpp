@@ -1,4 +1,4 @@
-#include "tests/cli/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -22,15 +22,16 @@ TemporaryFolder::~TemporaryFolder() {
 
 std::string TemporaryFolder::write(std::string_view name, std::string_view text) const {
   const std::string file_path = path(name);
+  std::filesystem::create_directories(std::filesystem::path(file_path).parent_path());
   std::ofstream file(file_path, std::ios::binary);
   file << text;
   if (!file.flush()) throw std::runtime_error("cannot write " + file_path);
   return file_path;
 }
 
-std::vector<std::string> TemporaryFolder::names() const {
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> result;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     result.push_back(entry.path().filename());
   }
   std::sort(result.begin(), result.end());
