@@ -64,6 +64,29 @@ TEST(StaggeredTrainer, RefusesWhatItCannotTakeBack) {
             "staggered steps need StaggeredSteps::batch");
 }
 
+// The messages of step(), about what was called.
+TEST(StaggeredTrainer, SaysThatASeriesTrains) {
+  const TestModel model = mlp_model();
+  const auto message_with = [&](const LossFunction& loss, bool records_gradients) {
+    Schedule1F1B pipeline(make_stages(model.make(2)), {.num_microbatches = 2, .loss = loss});
+    StaggeredTrainer trainer(pipeline, any_optimizer);
+    const torch::AutoGradMode grad_mode(records_gradients);
+    const auto batch = [&](std::int64_t /*step*/) {
+      return StepBatch{.inputs = {model.make_inputs(4)}};
+    };
+    return message_of([&] { trainer.run({.count = 1, .batch = batch}); });
+  };
+  EXPECT_EQ(message_with({}, true),
+            "a series of steps trains, which needs ScheduleOptions::loss; to run forwards only, "
+            "call eval()");
+  EXPECT_EQ(message_with(model.loss, false),
+            "a series of steps trains, but gradients are switched off on this thread; call eval(), "
+            "or leave the scope of the NoGradGuard");
+  EXPECT_EQ(message_with(model.loss, true),
+            "a series of steps trains, which needs StepOptions::target; to run forwards only, call "
+            "eval()");
+}
+
 // A stage that throws in its nth forward.
 std::shared_ptr<StageModule> fragile_module(const torch::Tensor& weight, int num_forwards) {
   const auto left = std::make_shared<std::atomic<int>>(num_forwards);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "penstock/base/error.h"
@@ -32,6 +33,10 @@ LocalEnds ends_of(const StageList& stages) {
   return {.has_first_stage = stages.front()->is_first(),
           .has_last_stage = stages.back()->is_last()};
 }
+
+// What trains, for messages.
+constexpr const char* kStep = "step()";
+constexpr const char* kSeries = "a series of steps";
 
 constexpr const char* kIsRunning =
     "the pipeline is in the middle of a step; it takes one at a time";
@@ -70,8 +75,8 @@ class PipelineSchedule::Impl {
   }
 
   StepResult step(const PresplitBatch& batch, const StepOptions& step_options) {
-    require_training();
-    require_target(batch);
+    require_training(kStep);
+    require_target(batch, kStep);
     return run(batch, step_options, true);
   }
 
@@ -83,7 +88,7 @@ class PipelineSchedule::Impl {
   }
 
   void run_series(const StepSeries& series) {
-    require_training();
+    require_training(kSeries);
     if (replicas_->num_replicas() > 1) {
       throw ArgumentError(
           "a series of steps without a barrier cannot be one of several replicas yet: they would "
@@ -158,27 +163,27 @@ class PipelineSchedule::Impl {
     return local_batch_;
   }
 
-  void require_training() const {
+  // `what` trains: kStep or kSeries.
+  void require_training(const char* what) const {
     if (ends_.has_last_stage && !options_.loss) {
-      throw ArgumentError(
-          "step() trains, which needs ScheduleOptions::loss; to run forwards only, "
-          "call eval()");
+      throw ArgumentError(fmt::format(
+          "{} trains, which needs ScheduleOptions::loss; to run forwards only, call eval()", what));
     }
     if (!has_backwards_) {
       throw ArgumentError("the schedule has no backwards to train with; call eval()");
     }
     if (!at::GradMode::is_enabled()) {
       throw ArgumentError(
-          "step() trains, but gradients are switched off on this thread; call "
-          "eval(), or leave the scope of the NoGradGuard");
+          fmt::format("{} trains, but gradients are switched off on this thread; call eval(), or "
+                      "leave the scope of the NoGradGuard",
+                      what));
     }
   }
 
-  void require_target(const PresplitBatch& batch) const {
+  void require_target(const PresplitBatch& batch, const char* what) const {
     if (ends_.has_last_stage && batch.targets.empty() && options_.loss.needs_target()) {
-      throw ArgumentError(
-          "step() trains, which needs StepOptions::target; to run forwards only, "
-          "call eval()");
+      throw ArgumentError(fmt::format(
+          "{} trains, which needs StepOptions::target; to run forwards only, call eval()", what));
     }
   }
 
@@ -259,7 +264,7 @@ class PipelineSchedule::Impl {
     ReadyBatch batch;
     batch.parts = split(std::move(given.inputs), given.options);
     batch.options = std::move(given.options);
-    require_target(batch.parts);
+    require_target(batch.parts, kSeries);
     require_fit(batch.parts);
     batch.loss_weights = relative_weights(batch.parts, options_, ends_);
     scale(batch.loss_weights);
