@@ -1,10 +1,14 @@
 // What documents show without a program around it. Compiled, so that it stays right; never run.
 
+#include <map>
+#include <memory>
+
 #include <torch/torch.h>
 
 #include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/optimizer/learning_rate.h"
 #include "penstock/run/optimizer/make_optimizer.h"
+#include "penstock/run/pipeline/pipeline_replicas.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/training/gradient_norm.h"
 #include "penstock/run/training/staggered_trainer.h"
@@ -13,6 +17,7 @@ namespace documents {
 
 struct Data {
   penstock::StepBatch batch(std::int64_t step) const;
+  penstock::StepBatch part(std::int64_t step, int replica) const;
 };
 
 void log(const penstock::StepOutcome& outcome);
@@ -48,6 +53,15 @@ void stagger(penstock::PipelineSchedule& pipeline, const Data& data,
   trainer.run({.count = 1000,
                .batch = [&](std::int64_t step) { return data.batch(step); },
                .take_outcome = [&](penstock::StepOutcome outcome) { log(outcome); }});
+}
+
+void stagger_replicas(penstock::PipelineReplicas& replicas, const Data& data,
+                      const std::map<int, std::unique_ptr<penstock::StaggeredTrainer>>& trainers) {
+  replicas.run([&](int replica) {
+    trainers.at(replica)->run({.count = 1000, .batch = [&, replica](std::int64_t step) {
+                                 return data.part(step, replica);
+                               }});
+  });
 }
 
 // docs/concepts/data-parallel.md

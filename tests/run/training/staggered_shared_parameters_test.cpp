@@ -10,6 +10,7 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/optimizer/make_optimizer.h"
+#include "penstock/run/pipeline/pipeline_replicas.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/stage/shared_claims.h"
@@ -148,6 +149,19 @@ TEST(StaggeredTrainer, RefusesAParameterOfTwoRanks) {
             "stage 0 on rank 0 and stage 3 on rank 3 use the parameter \"table\", so neither rank "
             "can step it on its own; put both stages on one rank, make each rank a process, or "
             "call step()");
+}
+
+TEST(StaggeredTrainer, RefusesAParameterOfTwoStagesInReplicas) {
+  PipelineReplicas replicas(2, [](const Replica& replica) {
+    const TiedWeights model;
+    return std::make_unique<ScheduleZBVZeroBubble>(
+        tied_stages(model.table, model.weight),
+        ScheduleOptions{.num_microbatches = 2, .data_group = replica.group, .loss = mean_square});
+  });
+  StaggeredTrainer trainer(replicas.replica(0), tied_optimizer);
+  EXPECT_EQ(message_of([&] { trainer.run({.count = 1, .batch = tied_batch}); }),
+            "stage 0 uses the parameter \"table\" together with other stages, which replicas "
+            "cannot reduce in a series of steps; call step()");
 }
 
 }  // namespace

@@ -73,6 +73,15 @@ void ReplicaLink::begin_step(const std::vector<Action>& list) {
   transport_->begin_step(number_++);
 }
 
+void ReplicaLink::begin_list(Watch watch) {
+  step_ = 0;
+  PENSTOCK_ASSERT(deferred_.empty(), "nothing is left to do at the end of a list");
+  bytes_.begin_step();
+  if (fabric_ == nullptr) return;
+  if (watch == Watch::Afresh) fabric_->begin_step(program_);
+  transport_->begin_step(number_++);
+}
+
 void ReplicaLink::end_step() {
   PENSTOCK_ASSERT(deferred_.empty(), "nothing is left to do at the end of a step");
   if (!is_in_step_) return;

@@ -56,6 +56,12 @@ class ReplicaLink {
   void end_step();
   std::exception_ptr fail_step(std::exception_ptr failure);
 
+  // Within a step, by the thread of the rank: the same list is run once more. An exchange() must
+  // have ended what the run before has sent. Whoever watches this process gets to know of it, if
+  // the rank is the only one there is to watch.
+  enum class Watch { Same, Afresh };
+  void begin_list(Watch watch);
+
   // Makes every wait end with StoppedError. Safe from any thread.
   void stop() noexcept;
 

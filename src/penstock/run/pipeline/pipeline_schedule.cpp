@@ -89,11 +89,6 @@ class PipelineSchedule::Impl {
 
   void run_series(const StepSeries& series) {
     require_training(kSeries);
-    if (replicas_->num_replicas() > 1) {
-      throw ArgumentError(
-          "a series of steps without a barrier cannot be one of several replicas yet: they would "
-          "have to agree on which steps to take back; call step()");
-    }
     const OneCaller caller(is_running_, kIsRunning);
     SeriesRunner runner({.options = options_,
                          .stages = stages_,
@@ -103,6 +98,7 @@ class PipelineSchedule::Impl {
                          .executors = executors_,
                          .exchange_keys = exchange_keys_,
                          .fabric = *fabric_,
+                         .replicas = *replicas_,
                          .shared_gradients = *shared_gradients_,
                          .shared_exchange = *shared_exchange_},
                         series, num_steps_, [this](StepBatch batch) { return ready(batch); });

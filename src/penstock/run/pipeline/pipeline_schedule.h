@@ -123,7 +123,8 @@ class PipelineSchedule {
 
   // Runs one step after the other without a barrier; StaggeredTrainer makes training of it. Inputs
   // must not require gradients, and parameters that several stages use must be on one rank, unless
-  // each rank is a process. Throws ArgumentError if that is not so, and otherwise what step()
+  // each rank is a process. With replicas, which all call it, no stages may share parameters, and
+  // loss weights must be equal. Throws ArgumentError if that is not so, and otherwise what step()
   // throws; ranks may then have got to different steps.
   void run_series(const StepSeries& series);
 

@@ -27,16 +27,22 @@ class RankUpdate {
   RankUpdate& operator=(RankUpdate&&) = delete;
   virtual ~RankUpdate() = default;
 
-  // The rank has run its list of `step`. Returns false if it has to run the list again, on other
-  // parameters: then all ranks do.
-  virtual bool list_ended(std::int64_t step, RankExchange& exchange) = 0;
+  // The rank has run its list. What it tells its replicas, in a tensor that nobody changes later.
+  virtual at::Tensor tell_replicas() = 0;
+
+  // All replicas of the rank have run their list of `step` and told `from_replicas`, in their
+  // order; without replicas, that is what the rank itself has told. Returns false if the list has
+  // to be run again, on other parameters: then all ranks of all replicas do.
+  virtual bool list_ended(std::int64_t step, std::span<const at::Tensor> from_replicas,
+                          RankExchange& exchange) = 0;
 
   // The last list is over.
   virtual void series_ended(RankExchange& exchange) = 0;
 };
 
 // Steps that follow each other without a barrier. A rank goes on to its list of the next step as
-// soon as it is done with its own, whether the others are or not.
+// soon as it is done with its own, whether the others are or not. It waits for its replicas alone,
+// with which it adds up gradients anyway.
 struct StepSeries {
   std::int64_t num_steps = 0;
 

@@ -66,16 +66,11 @@ GradientNorm clip_grad_norm(const std::vector<at::Tensor>& parameters, double ma
 }
 
 GradientNorm clip_grad_norm(PipelineSchedule& pipeline, double max_norm) {
-  std::vector<PipelineStage*> whole;
-  std::vector<PipelineStage*> sharded;
-  for (const auto& stage : pipeline.stages()) {
-    const bool is_sharded =
-        stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
-    (is_sharded ? sharded : whole).push_back(stage.get());
-  }
-  // Replicas have the same whole gradients, and each its own slices.
-  SquareSum own = gradient_squares(counted_parameters(whole, pipeline.stages()));
-  const SquareSum slices = gradient_squares(counted_parameters(sharded, pipeline.stages()));
+  std::vector<PipelineStage*> stages;
+  for (const auto& stage : pipeline.stages()) stages.push_back(stage.get());
+  const CountedParameters counted = counted_parameters(stages, pipeline.stages());
+  SquareSum own = gradient_squares(counted.whole);
+  const SquareSum slices = gradient_squares(counted.slices);
   for (const at::Tensor& told : pipeline.exchange_with_replicas(slices.to_tensor())) {
     own += SquareSum::from_tensor(told);
   }
@@ -88,10 +83,13 @@ GradientNorm clip_grad_norm(PipelineSchedule& pipeline, double max_norm) {
   return result;
 }
 
-std::vector<at::Tensor> counted_parameters(std::span<PipelineStage* const> stages,
-                                           const StageList& local) {
-  std::vector<at::Tensor> counted;
+CountedParameters counted_parameters(std::span<PipelineStage* const> stages,
+                                     const StageList& local) {
+  CountedParameters counted;
   for (const PipelineStage* stage : stages) {
+    const bool is_sharded =
+        stage->parameter_actions() != nullptr && stage->parameter_actions()->is_sharded();
+    std::vector<at::Tensor>& list = is_sharded ? counted.slices : counted.whole;
     std::unordered_set<const c10::TensorImpl*> counted_elsewhere;
     for (const auto& [name, tensor] : stage->module().shared_parameters()) {
       if (!is_counted_here(name, *stage->module().shared_claims(), local)) {
@@ -100,7 +98,7 @@ std::vector<at::Tensor> counted_parameters(std::span<PipelineStage* const> stage
     }
     for (const at::Tensor& parameter : stage->parameters()) {
       if (!counted_elsewhere.contains(parameter.unsafeGetTensorImpl())) {
-        counted.push_back(parameter);
+        list.push_back(parameter);
       }
     }
   }

@@ -45,7 +45,11 @@ GradientNorm clip_grad_norm(PipelineSchedule& pipeline, double max_norm);
 // The parameters of `stages` that this process counts in a norm over all processes: all, but for
 // those that a stage of another process counts because it uses them first. `local` are all stages
 // of this process.
-std::vector<at::Tensor> counted_parameters(std::span<PipelineStage* const> stages,
-                                           const StageList& local);
+struct CountedParameters {
+  std::vector<at::Tensor> whole;   // replicas have the same, with the same gradients
+  std::vector<at::Tensor> slices;  // of sharded stages; each replica has its own
+};
+CountedParameters counted_parameters(std::span<PipelineStage* const> stages,
+                                     const StageList& local);
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 
 #include "penstock/base/assert.h"
 #include "penstock/base/error.h"
+#include "penstock/base/text.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/optimizer/optimizer_state.h"
 #include "penstock/run/training/internal/staggered_rank.h"
@@ -146,10 +147,12 @@ class StaggeredTrainer::Impl {
       throw ArgumentError(fmt::format("rank {} was given no optimizer", rank));
     }
     optimizer_name(*optimizer);  // throws if its state is not known
-    std::vector<at::Tensor> counted = counted_parameters(stages, pipeline_.stages());
-    for (const at::Tensor& parameter : unknown_parameters_of(*optimizer, parameters)) {
+    CountedParameters counted = counted_parameters(stages, pipeline_.stages());
+    const std::vector<at::Tensor> unknown = unknown_parameters_of(*optimizer, parameters);
+    require_replicated(rank, unknown);
+    for (const at::Tensor& parameter : unknown) {
       parameters.push_back(parameter);
-      counted.push_back(parameter);
+      counted.whole.push_back(parameter);
     }
     models_.emplace(rank, std::make_unique<RankModel>(
                               RankModel{.rank = rank,
@@ -158,6 +161,17 @@ class StaggeredTrainer::Impl {
                                         .counted = std::move(counted),
                                         .snapshot = Snapshot(*optimizer, buffers_of(stages))}));
     optimizers_.push_back(std::move(optimizer));
+  }
+
+  // What stages do not know, replicas do not reduce: each would see other gradients, and decide
+  // otherwise than the rest whether a step has to be taken back.
+  void require_replicated(int rank, const std::vector<at::Tensor>& unknown) const {
+    const std::shared_ptr<RankGroup>& replicas = pipeline_.options().data_group;
+    if (unknown.empty() || replicas == nullptr || replicas->num_ranks() == 1) return;
+    throw ArgumentError(fmt::format(
+        "the optimizer of rank {} trains {} that no stage of the rank has, so replicas do not add "
+        "up its gradients; give the stage a module with all its parameters",
+        rank, counted(static_cast<long long>(unknown.size()), "tensor", "tensors")));
   }
 
   PipelineSchedule& pipeline_;

@@ -47,6 +47,21 @@ void require_one_rank_each(const std::vector<SharedUse>& uses, const Placement& 
   }
 }
 
+// What replicas would have to agree on for each step before, or after, the list of a single rank.
+void require_independent_lists(const ScheduleOptions& options, const std::vector<SharedUse>& uses) {
+  if (options.loss_weights == LossWeights::ByRows && options.scale_grads) {
+    throw ArgumentError(
+        "LossWeights::ByRows counts the rows of all replicas before each step, which a series of "
+        "steps does not; use LossWeights::Equal, or call step()");
+  }
+  if (!uses.empty()) {
+    throw ArgumentError(fmt::format(
+        "stage {} uses the parameter {} together with other stages, which replicas cannot reduce "
+        "in a series of steps; call step()",
+        uses.front().stage, quote(uses.front().name)));
+  }
+}
+
 }  // namespace
 
 SeriesRunner::SeriesRunner(const SeriesParts& parts, const StepSeries& series,
@@ -62,9 +77,9 @@ SeriesRunner::SeriesRunner(const SeriesParts& parts, const StepSeries& series,
         return batch;
       }) {
   const Placement placement = placement_of(parts.program, extent_of(parts.program).num_stages);
-  if (parts.local_ranks.size() > 1) {
-    require_one_rank_each(shared_uses_of(parts.stages), placement);
-  }
+  const std::vector<SharedUse> uses = shared_uses_of(parts.stages);
+  if (parts.replicas.num_replicas() > 1) require_independent_lists(parts.options, uses);
+  if (parts.local_ranks.size() > 1) require_one_rank_each(uses, placement);
   for (const int rank : parts.local_ranks) {
     ranks_.push_back(make_rank(rank, placement));
     if (ranks_.back().stages.back() == parts.stages.back().get()) {
@@ -92,11 +107,15 @@ void SeriesRunner::run_rank(int place) {
   for (std::int64_t step = 0; step < series_.num_steps; ++step) {
     const ReadyBatch& batch = batches_.batch(step);
     for (;;) {
-      StepWork work =
-          make_work(batch.parts, batch.loss_weights, batch.options, parts_.options, parts_.ends,
-                    {.number = exchange.step(), .random_seed = batch.random_seed});
+      StepWork work = make_work(
+          batch.parts, batch.loss_weights, batch.options, parts_.options, parts_.ends,
+          {.number = exchange.step(),
+           .random_seed = batch.random_seed,
+           .first_microbatch = parts_.replicas.replica() * parts_.options.num_microbatches});
       run_list(place, work);
-      if (update->list_ended(step, exchange)) {
+      const std::vector<at::Tensor> from_replicas =
+          exchange_with_replicas(place, update->tell_replicas());
+      if (update->list_ended(step, from_replicas, exchange)) {
         if (place == last_place_ && series_.take_result) {
           series_.take_result(step, result_of(work, parts_.options));
         }
@@ -121,9 +140,25 @@ void SeriesRunner::run_list(int place, StepWork& work) {
   }
   // So that those who watch this process can tell one list from the next.
   if (is_alone) parts_.fabric.begin_step(parts_.program);
+  if (ReplicaLink* link = parts_.replicas.link(static_cast<std::size_t>(place)); link != nullptr) {
+    link->begin_list(is_alone ? ReplicaLink::Watch::Afresh : ReplicaLink::Watch::Same);
+  }
   parts_.executors[static_cast<std::size_t>(place)]->run(work);
   if (is_alone) parts_.shared_exchange.run(parts_.fabric, shared);
   for (PipelineStage* stage : rank.stages) stage->end_step();
+}
+
+std::vector<at::Tensor> SeriesRunner::exchange_with_replicas(int place,
+                                                             const at::Tensor& value) const {
+  ReplicaLink* link = parts_.replicas.link(static_cast<std::size_t>(place));
+  if (link == nullptr) return {value};
+  std::vector<at::Tensor> told;
+  const std::string what = fmt::format("what rank {} tells at the end of its list",
+                                       ranks_[static_cast<std::size_t>(place)].rank);
+  for (const Message& message : link->exchange({value}, what)) {
+    told.push_back(message.front().toTensor());
+  }
+  return told;
 }
 
 }  // namespace penstock

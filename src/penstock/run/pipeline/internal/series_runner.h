@@ -9,6 +9,7 @@
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/local_ranks.h"
+#include "penstock/run/pipeline/internal/replica_links.h"
 #include "penstock/run/pipeline/internal/shared_exchange.h"
 #include "penstock/run/pipeline/internal/step_batches.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
@@ -29,6 +30,7 @@ struct SeriesParts {
   const LocalRanks::Executors& executors;
   ExchangeKeys exchange_keys;
   Fabric& fabric;
+  const ReplicaLinks& replicas;
   SharedGradients& shared_gradients;
   const SharedExchange& shared_exchange;
 };
@@ -37,7 +39,8 @@ struct SeriesParts {
 class SeriesRunner {
  public:
   // `first_step` is the number of the transport's step that comes next. Throws ArgumentError if
-  // stages on several ranks of this process share a parameter.
+  // stages on several ranks of this process share a parameter; with replicas, if any stages do, or
+  // if loss weights depend on the batch.
   SeriesRunner(const SeriesParts& parts, const StepSeries& series, std::int64_t first_step,
                const std::function<ReadyBatch(StepBatch batch)>& make_ready);
 
@@ -56,6 +59,8 @@ class SeriesRunner {
 
   Rank make_rank(int rank, const Placement& placement) const;
   void run_list(int place, StepWork& work);
+  // What the replicas of the rank tell, when all of them are at the end of their lists.
+  std::vector<at::Tensor> exchange_with_replicas(int place, const at::Tensor& value) const;
 
   SeriesParts parts_;
   const StepSeries& series_;

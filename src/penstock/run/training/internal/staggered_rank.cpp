@@ -26,9 +26,14 @@ StaggeredRank::StaggeredRank(RankModel& model, StaggeredRules rules, std::int64_
       first_step_(first_step),
       gradients_(model.parameters.size()) {}
 
-bool StaggeredRank::list_ended(std::int64_t step, RankExchange& exchange) {
+at::Tensor StaggeredRank::tell_replicas() {
+  return gradient_squares(model_.counted.slices).to_tensor();
+}
+
+bool StaggeredRank::list_ended(std::int64_t step, std::span<const at::Tensor> from_replicas,
+                               RankExchange& exchange) {
   if (guessed_ && !settle_guess(exchange)) return false;
-  tell(exchange);
+  tell(from_replicas, exchange);
   if (is_guessing_) {
     guess(step);
     return true;
@@ -44,8 +49,10 @@ void StaggeredRank::series_ended(RankExchange& exchange) {
   if (guessed_) settle_guess(exchange);
 }
 
-void StaggeredRank::tell(RankExchange& exchange) const {
-  exchange.tell(gradient_squares(model_.counted).to_tensor());
+void StaggeredRank::tell(std::span<const at::Tensor> from_replicas, RankExchange& exchange) const {
+  SquareSum squares = gradient_squares(model_.counted.whole);
+  for (const at::Tensor& slices : from_replicas) squares += SquareSum::from_tensor(slices);
+  exchange.tell(squares.to_tensor());
 }
 
 GradientNorm StaggeredRank::hear(RankExchange& exchange) const {

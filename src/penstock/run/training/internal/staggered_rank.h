@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +20,8 @@ struct RankModel {
   int rank = 0;
   torch::optim::Optimizer& optimizer;
   std::vector<at::Tensor> parameters;
-  std::vector<at::Tensor> counted;  // those of them that this rank counts in the norm
-  Snapshot snapshot;                // with the buffers of the stages
+  CountedParameters counted;  // those of them that this rank counts in the norm
+  Snapshot snapshot;          // with the buffers of the stages
 };
 
 // How steps are done, and who wants to know.
@@ -34,13 +35,15 @@ struct StaggeredRules {
 
 // One rank's part in a series of staggered steps:
 //
-//   list k         gradients of step k
+//   list k         gradients of step k, which are those of all replicas
+//   agree          with its replicas on the squares of the gradients of step k
 //   hear           what all ranks have told about the gradients of step k - 1
 //                  if the guess was wrong: back to before step k - 1, that step again but right,
 //                  and list k again
 //   tell           about the gradients of step k
 //   guess          copy everything, step k as if all gradients were finite and short enough
 //
+// All ranks of all replicas hear the same, so all go back or none does.
 // After a wrong guess the next step is not guessed: the rank hears about it first. So if every step
 // has to be clipped, nothing is done twice.
 class StaggeredRank final : public RankUpdate {
@@ -48,11 +51,13 @@ class StaggeredRank final : public RankUpdate {
   // `first_step` is the number of the series' step 0.
   StaggeredRank(RankModel& model, StaggeredRules rules, std::int64_t first_step);
 
-  bool list_ended(std::int64_t step, RankExchange& exchange) override;
+  at::Tensor tell_replicas() override;
+  bool list_ended(std::int64_t step, std::span<const at::Tensor> from_replicas,
+                  RankExchange& exchange) override;
   void series_ended(RankExchange& exchange) override;
 
  private:
-  void tell(RankExchange& exchange) const;
+  void tell(std::span<const at::Tensor> from_replicas, RankExchange& exchange) const;
   GradientNorm hear(RankExchange& exchange) const;
   void guess(std::int64_t step);
   bool settle_guess(RankExchange& exchange);
