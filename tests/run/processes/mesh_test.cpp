@@ -51,7 +51,14 @@ struct MeshGroups {
             world, ProcessRankOptions{.group = mesh.data_group_of(world.rank()),
                                       .transport = transport})) {}
 
-  int rank() const { return pipeline->local_ranks().front(); }
+  // Replicas that are processes, each with all its ranks as threads.
+  explicit MeshGroups(World& world)
+      : mesh(world.size(), {.data = kMeshReplicas}),
+        data(std::make_shared<ProcessRanks>(world, ProcessRankOptions{})) {}
+
+  bool has(int rank) const {
+    return pipeline == nullptr || pipeline->local_ranks().front() == rank;
+  }
   int replica() const { return data->local_ranks().front(); }
 
   Mesh mesh;
@@ -84,7 +91,7 @@ class MeshPipeline {
     const int num_stages = extent_of(order_).num_stages;
     const Placement placement = placement_of(order_, num_stages);
     for (const auto& stage : make_stages(model_.make(num_stages))) {
-      if (placement.rank_of(stage->index()) == groups.rank()) stages_.push_back(stage);
+      if (groups.has(placement.rank_of(stage->index()))) stages_.push_back(stage);
     }
     spread_stages(stages_, shape.spread, {groups.replica(), kMeshReplicas});
     pipeline_ =
@@ -214,44 +221,81 @@ std::string train_past_bad_step(const MeshCase& shape, const MeshGroups& groups)
 }
 
 std::string stagger_past_bad_step(const MeshCase& shape, const MeshGroups& groups,
-                                  int& num_rolled_back) {
+                                  int& num_rolled_back,
+                                  const std::function<void(std::int64_t step)>& before_step = {}) {
   MeshPipeline mesh(shape, groups);
   StaggeredTrainer trainer(mesh.pipeline(), [](const std::vector<torch::Tensor>& parameters) {
     return std::make_unique<torch::optim::AdamW>(make_adam(parameters));
   });
-  trainer.run(
-      {.count = 5,
-       .batch =
-           [&](std::int64_t step) { return batch_with_bad_step(mesh, groups.replica(), step); },
-       .take_outcome =
-           [&](const StepOutcome& outcome) {
-             if (outcome.was_rolled_back && is_bad_in_mesh(outcome.step)) ++num_rolled_back;
-           }});
+  trainer.run({.count = 5,
+               .batch =
+                   [&](std::int64_t step) {
+                     if (before_step) before_step(step);
+                     return batch_with_bad_step(mesh, groups.replica(), step);
+                   },
+               .take_outcome =
+                   [&](const StepOutcome& outcome) {
+                     if (outcome.was_rolled_back && is_bad_in_mesh(outcome.step)) ++num_rolled_back;
+                   }});
   return lines_of(name_of(shape, groups.replica()), mesh.parameters());
 }
 
-TEST_P(OverMeshes, StaggeredStepsTrainLikeStepsWithABarrier) {
-  const std::vector<RankEnd> ends =
-      run_forked(kMeshRanks * kMeshReplicas, [&](const WorldOptions& options) {
-        World world(options);
-        const MeshGroups groups(world, GetParam());
-        std::string report;
-        for (const MeshCase& shape :
-             {MeshCase{"1F1B", Spread::Replicated}, MeshCase{"ZB-H2", Spread::Mixed},
-              MeshCase{"ZBVZeroBubble", Spread::Sharded}}) {
-          int num_rolled_back = 0;
-          const std::string found = stagger_past_bad_step(shape, groups, num_rolled_back);
-          report += fmt::format("{}, taken back: {}\n",
-                                found == train_past_bad_step(shape, groups) ? "the same" : "other",
-                                num_rolled_back);
-        }
-        return report;
-      });
+// Trains with and without a barrier, and says whether that makes a difference.
+std::string compare_with_barrier(const MeshGroups& groups) {
+  std::string report;
+  for (const MeshCase& shape :
+       {MeshCase{"1F1B", Spread::Replicated}, MeshCase{"ZB-H2", Spread::Mixed},
+        MeshCase{"ZBVZeroBubble", Spread::Sharded}}) {
+    int num_rolled_back = 0;
+    const std::string found = stagger_past_bad_step(shape, groups, num_rolled_back);
+    report += fmt::format("{}, taken back: {}\n",
+                          found == train_past_bad_step(shape, groups) ? "the same" : "other",
+                          num_rolled_back);
+  }
+  return report;
+}
+
+void expect_no_difference(const std::vector<RankEnd>& ends) {
   for (const RankEnd& end : ends) {
     EXPECT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
     EXPECT_EQ(end.text,
               "the same, taken back: 1\nthe same, taken back: 1\nthe same, taken back: 1\n");
   }
+}
+
+TEST_P(OverMeshes, StaggeredStepsTrainLikeStepsWithABarrier) {
+  expect_no_difference(run_forked(kMeshRanks * kMeshReplicas, [&](const WorldOptions& options) {
+    World world(options);
+    return compare_with_barrier(MeshGroups(world, GetParam()));
+  }));
+}
+
+TEST(Mesh, OfProcessesWithSeveralRanksTakesStaggeredSteps) {
+  expect_no_difference(run_forked(kMeshReplicas, [&](const WorldOptions& options) {
+    World world(options);
+    return compare_with_barrier(MeshGroups(world));
+  }));
+}
+
+void expect_death_of_rank_3(const std::vector<RankEnd>& ends) {
+  EXPECT_EQ(ends[3].signal, SIGKILL);
+  for (const int rank : {0, 1, 2}) {
+    const RankEnd& end = ends[static_cast<std::size_t>(rank)];
+    EXPECT_TRUE(end.has_thrown) << rank << ": " << end.text;
+    EXPECT_THAT(end.text, HasSubstr("rank 3 (pid")) << rank;
+  }
+}
+
+TEST_P(OverMeshes, StaggeredStepsEndWithADeathInAnotherPipeline) {
+  expect_death_of_rank_3(run_forked(4, [&](const WorldOptions& options) {
+    World world(options);
+    const MeshGroups groups(world, GetParam());
+    int num_rolled_back = 0;
+    return stagger_past_bad_step({"ZBVZeroBubble", Spread::Mixed}, groups, num_rolled_back,
+                                 [&](std::int64_t step) {
+                                   if (step == 3 && world.rank() == 3) kill(getpid(), SIGKILL);
+                                 });
+  }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, OverMeshes,
@@ -268,12 +312,7 @@ TEST_P(OverMeshes, LearnOfADeathInAnotherPipeline) {
       if (step == 2 && world.rank() == 3) kill(getpid(), SIGKILL);
     });
   });
-  EXPECT_EQ(ends[3].signal, SIGKILL);
-  for (const int rank : {0, 1, 2}) {
-    const RankEnd& end = ends[static_cast<std::size_t>(rank)];
-    EXPECT_TRUE(end.has_thrown) << rank << ": " << end.text;
-    EXPECT_THAT(end.text, HasSubstr("rank 3 (pid")) << rank;
-  }
+  expect_death_of_rank_3(ends);
 }
 
 TEST(Mesh, RefusesReplicasWithOtherParameters) {
