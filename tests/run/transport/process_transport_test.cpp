@@ -1,4 +1,5 @@
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -283,6 +284,27 @@ TEST(SharedMemory, RefusesAMessageThatNobodyAskedFor) {
                    "rank did not ask for; all ranks must run the same program");
        }},
       std::chrono::minutes(1));
+}
+
+// The scheduling policies of all threads of this process.
+std::multiset<int> thread_policies() {
+  std::multiset<int> policies;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    policies.insert(sched_getscheduler(std::stoi(thread.path().filename())));
+  }
+  return policies;
+}
+
+// Gloo's thread spins on a lock of the thread that it has taken the core from.
+TEST(Gloo, HasAThreadThatTakesTheCoreOfNobody) {
+  if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
+  if (sched_getscheduler(0) != SCHED_OTHER) GTEST_SKIP() << "not scheduled as usual";
+  const auto expect_patience = [](Transport& transport) {
+    EXPECT_EQ(thread_policies().count(SCHED_BATCH), 1U);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+    transport.begin_step(0);
+  };
+  run_over_gloo({expect_patience, expect_patience}, std::chrono::minutes(1));
 }
 
 TEST(OpenTransport, ChoosesByItself) {
