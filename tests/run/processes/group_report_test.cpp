@@ -95,13 +95,32 @@ TEST(GroupReport, KnowsWhoWaitsForSharedGradients) {
                                          "gradients of parameters that both use"));
 }
 
+// A rank waits for what `partner` tells all others.
+RankPosition waiting_for_values(int partner, bool is_sending) {
+  RankPosition position = in_exchange(0, partner, is_sending);
+  position.exchange.kind = ExchangeKind::Values;
+  position.finished = 0;  // as between two steps
+  return position;
+}
+
+TEST(GroupReport, KnowsWhoWaitsForWhatRanksTellEachOther) {
+  const std::vector<RankPosition> positions = {
+      waiting_for_values(2, false), waiting_for_values(0, true), {}};
+  EXPECT_EQ(describe_positions(program(), positions, kNames),
+            "\n  rank 0 waits at the end of a list for rank 2 to send what all ranks tell each "
+            "other, which does not answer"
+            "\n  rank 1 waits at the end of a list for rank 0 to take what all ranks tell each "
+            "other"
+            "\n  rank 2 does not answer: stopped, or cut off");
+}
+
 TEST(RankPosition, ComesBackFromItsText) {
   for (const RankPosition& position :
        {at(1, "1F1", true), RankPosition{.is_known = true, .has_left = true, .num_steps = 7},
-        in_exchange(2, 0, true)}) {
+        in_exchange(2, 0, true), waiting_for_values(2, false)}) {
     EXPECT_EQ(parse_position(to_text(position)), position);
   }
-  for (const char* text : {"", "1", "a b c d e", "0 1 0 3 1", "0 1 0 -3 1 0 -1 0"}) {
+  for (const char* text : {"", "1", "a b c d e", "0 1 0 3 1", "0 1 0 -3 1 0 -1 0 0"}) {
     EXPECT_FALSE(parse_position(text).is_known) << text;
   }
 }

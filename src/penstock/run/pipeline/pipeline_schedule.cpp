@@ -115,7 +115,7 @@ class PipelineSchedule::Impl {
     with_others(program_, [&] {
       std::vector<RankExchange> exchanges;
       for (const int rank : local_ranks_) {
-        exchanges.emplace_back(fabric_->endpoint(rank), rank, exchange_keys_, num_steps_);
+        exchanges.emplace_back(*fabric_, rank, exchange_keys_, num_steps_);
         exchanges.back().tell(exchanges.size() == 1 ? value : at::Tensor());
       }
       for (RankExchange& exchange : exchanges) values = exchange.hear();

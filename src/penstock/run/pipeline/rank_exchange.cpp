@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "penstock/base/assert.h"
+#include "penstock/run/pipeline/internal/exchange_watch.h"
 
 namespace penstock {
 
@@ -22,11 +23,13 @@ MessageKey ExchangeKeys::key(int from_rank, int to_rank, std::int64_t number) co
 
 void RankExchange::tell(const at::Tensor& value) {
   transport_.begin_step(++step_);
+  ExchangeWatch exchange(progress_, ExchangeKind::Values, num_messages_);
   Message message;
   for (int other = 0; other < keys_.num_ranks; ++other) {
     if (other == rank_) continue;
     message.emplace_back(value);
-    transport_.send(other, keys_.key(rank_, other, num_told_), message);
+    exchange.watch(rank_, other, true,
+                   [&] { transport_.send(other, keys_.key(rank_, other, num_told_), message); });
     message.clear();
   }
   own_.push_back(value);
@@ -36,6 +39,7 @@ void RankExchange::tell(const at::Tensor& value) {
 std::vector<at::Tensor> RankExchange::hear() {
   PENSTOCK_ASSERT(!own_.empty(), "who hears has told before");
   std::vector<at::Tensor> told(static_cast<std::size_t>(keys_.num_ranks));
+  ExchangeWatch exchange(progress_, ExchangeKind::Values, num_messages_);
   Message message;
   for (int other = 0; other < keys_.num_ranks; ++other) {
     at::Tensor& value = told[static_cast<std::size_t>(other)];
@@ -45,7 +49,9 @@ std::vector<at::Tensor> RankExchange::hear() {
       continue;
     }
     try {
-      transport_.receive(other, keys_.key(other, rank_, num_heard_), message);
+      exchange.watch(rank_, other, false, [&] {
+        transport_.receive(other, keys_.key(other, rank_, num_heard_), message);
+      });
     } catch (const TransportError& error) {
       throw TransportError(
           fmt::format("rank {} does not hear from rank {} at the end of a list: {}", rank_, other,

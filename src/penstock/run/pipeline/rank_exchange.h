@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "penstock/plan/schedule/schedule.h"
-#include "penstock/run/transport/transport.h"
+#include "penstock/run/transport/rank_group.h"
 
 namespace penstock {
 
@@ -28,8 +28,12 @@ struct ExchangeKeys {
 class RankExchange {
  public:
   // `step` is the number of the transport's step that comes next.
-  RankExchange(Transport& transport, int rank, const ExchangeKeys& keys, std::int64_t step)
-      : transport_(transport), rank_(rank), keys_(keys), step_(step) {}
+  RankExchange(Fabric& fabric, int rank, const ExchangeKeys& keys, std::int64_t step)
+      : transport_(fabric.endpoint(rank)),
+        progress_(fabric.progress()),
+        rank_(rank),
+        keys_(keys),
+        step_(step) {}
 
   // Tells `value`. What is sent from here on, by the next list too, belongs to a new step.
   void tell(const at::Tensor& value);
@@ -44,11 +48,13 @@ class RankExchange {
 
  private:
   Transport& transport_;
+  ProgressBoard& progress_;
   int rank_;
   ExchangeKeys keys_;
   std::int64_t step_;
   std::int64_t num_told_ = 0;
   std::int64_t num_heard_ = 0;
+  int num_messages_ = 0;         // sent or received
   std::vector<at::Tensor> own_;  // told and not heard
 };
 

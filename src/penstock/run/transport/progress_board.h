@@ -2,15 +2,22 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace penstock {
 
-// Where a rank stands in what it does after its list: exchanging gradients of parameters that
-// stages of several ranks use.
+// What ranks exchange after their lists.
+enum class ExchangeKind : std::uint8_t {
+  SharedGradients,  // of parameters that stages of several ranks use
+  Values,           // that each rank tells all others
+};
+
+// Where a rank stands in such an exchange.
 struct ExchangeProgress {
   static constexpr int kNobody = -1;
 
+  ExchangeKind kind = ExchangeKind::SharedGradients;
   int num_messages = 0;     // that it has sent or received
   int partner = kNobody;    // the rank that the next one goes to or comes from
   bool is_sending = false;  // to it
@@ -42,12 +49,14 @@ class ProgressBoard {
   // What is read while the rank goes on may be of two moments.
   ExchangeProgress exchange(int rank) const {
     const Progress& progress = at(rank);
-    return {.num_messages = progress.num_messages.load(std::memory_order_relaxed),
+    return {.kind = progress.kind.load(std::memory_order_relaxed),
+            .num_messages = progress.num_messages.load(std::memory_order_relaxed),
             .partner = progress.partner.load(std::memory_order_relaxed),
             .is_sending = progress.is_sending.load(std::memory_order_relaxed)};
   }
   void set_exchange(int rank, const ExchangeProgress& exchange) {
     Progress& progress = at(rank);
+    progress.kind.store(exchange.kind, std::memory_order_relaxed);
     progress.num_messages.store(exchange.num_messages, std::memory_order_relaxed);
     progress.partner.store(exchange.partner, std::memory_order_relaxed);
     progress.is_sending.store(exchange.is_sending, std::memory_order_relaxed);
@@ -57,6 +66,7 @@ class ProgressBoard {
   struct alignas(64) Progress {
     std::atomic<int> finished = kUnknown;
     std::atomic<bool> is_waiting = false;
+    std::atomic<ExchangeKind> kind = ExchangeKind::SharedGradients;
     std::atomic<int> num_messages = 0;
     std::atomic<int> partner = ExchangeProgress::kNobody;
     std::atomic<bool> is_sending = false;

@@ -101,8 +101,7 @@ SeriesRunner::Rank SeriesRunner::make_rank(int rank, const Placement& placement)
 
 void SeriesRunner::run_rank(int place) {
   const Rank& rank = ranks_[static_cast<std::size_t>(place)];
-  RankExchange exchange(parts_.fabric.endpoint(rank.rank), rank.rank, parts_.exchange_keys,
-                        first_step_);
+  RankExchange exchange(parts_.fabric, rank.rank, parts_.exchange_keys, first_step_);
   const std::unique_ptr<RankUpdate> update = series_.make_update(rank.rank, rank.stages);
   for (std::int64_t step = 0; step < series_.num_steps; ++step) {
     const ReadyBatch& batch = batches_.batch(step);

@@ -8,6 +8,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include "penstock/run/pipeline/internal/exchange_watch.h"
 #include "penstock/run/transport/transport.h"
 
 namespace penstock {
@@ -25,40 +26,6 @@ std::map<int, std::set<int>> partners_of(std::span<const SharedUse> uses,
   for (auto& [stage, others] : partners) others.erase(placement.rank_of(stage));
   return partners;
 }
-
-// Tells whoever watches the ranks what the exchange waits for.
-class ExchangeWatch {
- public:
-  explicit ExchangeWatch(ProgressBoard& progress) : progress_(progress) {}
-  ExchangeWatch(const ExchangeWatch&) = delete;
-  ExchangeWatch& operator=(const ExchangeWatch&) = delete;
-  ExchangeWatch(ExchangeWatch&&) = delete;
-  ExchangeWatch& operator=(ExchangeWatch&&) = delete;
-  ~ExchangeWatch() { leave(); }
-
-  // Sends a message of `rank`, which is here, to `partner`, or receives one from it.
-  template <typename Transfer>
-  void watch(int rank, int partner, bool is_sending, const Transfer& transfer) {
-    if (rank_ != rank) leave();
-    rank_ = rank;
-    progress_.set_exchange(
-        rank, {.num_messages = num_messages_++, .partner = partner, .is_sending = is_sending});
-    progress_.set_waiting(rank, true);
-    transfer();
-    progress_.set_waiting(rank, false);
-  }
-
- private:
-  void leave() {
-    if (rank_ == ExchangeProgress::kNobody) return;
-    progress_.set_waiting(rank_, false);
-    progress_.set_exchange(rank_, {});
-  }
-
-  ProgressBoard& progress_;
-  int rank_ = ExchangeProgress::kNobody;
-  int num_messages_ = 0;
-};
 
 }  // namespace
 
@@ -90,7 +57,8 @@ void SharedExchange::run(Fabric& fabric, SharedGradients& gradients) const {
     }
   };
   if (incoming_.empty() && outgoing_.empty()) return;
-  ExchangeWatch exchange(fabric.progress());
+  int num_messages = 0;
+  ExchangeWatch exchange(fabric.progress(), ExchangeKind::SharedGradients, num_messages);
   for_each_message(incoming_, [&](const Route& route, int /*microbatch*/, MessageKey key) {
     fabric.endpoint(route.to_rank).expect(route.from_rank, key);
   });

@@ -103,10 +103,28 @@ std::string describe_part(const RankPosition& peer, const Wait& wait, int num_st
   return has_sent ? "which has sent them" : "which has not sent them";
 }
 
+// What a rank waits for that is in an exchange.
+const char* text_of(const ExchangeProgress& exchange) {
+  if (exchange.kind == ExchangeKind::Values) {
+    return exchange.is_sending ? "to take what all ranks tell each other"
+                               : "to send what all ranks tell each other";
+  }
+  return exchange.is_sending ? "to take gradients of parameters that both use"
+                             : "to send gradients of parameters that both use";
+}
+
+std::string place_text(const Schedule& program, int rank, const RankPosition& position) {
+  const ExchangeProgress& exchange = position.exchange;
+  if (exchange.partner != ExchangeProgress::kNobody && exchange.kind == ExchangeKind::Values) {
+    return "the end of a list";
+  }
+  return action_text(program, rank, position.finished);
+}
+
 std::string describe_waits(const Schedule& program, const std::vector<RankPosition>& positions,
                            const std::vector<std::string>& names, int rank) {
   const RankPosition& position = of(positions, rank);
-  std::string text = fmt::format("waits at {}", action_text(program, rank, position.finished));
+  std::string text = fmt::format("waits at {}", place_text(program, rank, position));
   for (const Wait& wait : waits_of(program, rank, position)) {
     const std::string part = describe_part(of(positions, wait.rank), wait, position.num_steps);
     text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
@@ -129,10 +147,11 @@ std::string describe_position(const Schedule& program, const std::vector<RankPos
 }  // namespace
 
 std::string to_text(const RankPosition& position) {
-  return fmt::format("{} {} {} {} {} {} {} {}", position.has_left ? 1 : 0,
+  return fmt::format("{} {} {} {} {} {} {} {} {}", position.has_left ? 1 : 0,
                      position.is_in_step ? 1 : 0, position.is_waiting ? 1 : 0, position.finished,
                      position.num_steps, position.exchange.num_messages, position.exchange.partner,
-                     position.exchange.is_sending ? 1 : 0);
+                     position.exchange.is_sending ? 1 : 0,
+                     position.exchange.kind == ExchangeKind::Values ? 1 : 0);
 }
 
 RankPosition parse_position(const std::string& text) {
@@ -140,27 +159,28 @@ RankPosition parse_position(const std::string& text) {
   int is_in_step = 0;
   int is_waiting = 0;
   int is_sending = 0;
+  int tells_values = 0;
   RankPosition position;
   ExchangeProgress& exchange = position.exchange;
   // NOLINTNEXTLINE(cert-err34-c): the result says whether all numbers were there
-  const int count = std::sscanf(text.c_str(), "%d %d %d %d %d %d %d %d", &has_left, &is_in_step,
-                                &is_waiting, &position.finished, &position.num_steps,
-                                &exchange.num_messages, &exchange.partner, &is_sending);
-  if (count != 8 || position.finished < 0) return {};
+  const int count =
+      std::sscanf(text.c_str(), "%d %d %d %d %d %d %d %d %d", &has_left, &is_in_step, &is_waiting,
+                  &position.finished, &position.num_steps, &exchange.num_messages,
+                  &exchange.partner, &is_sending, &tells_values);
+  if (count != 9 || position.finished < 0) return {};
   position.is_known = true;
   position.has_left = has_left != 0;
   position.is_in_step = is_in_step != 0;
   position.is_waiting = is_waiting != 0;
   exchange.is_sending = is_sending != 0;
+  exchange.kind = tells_values != 0 ? ExchangeKind::Values : ExchangeKind::SharedGradients;
   return position;
 }
 
 std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition& position) {
   const ExchangeProgress& exchange = position.exchange;
   if (exchange.partner >= 0 && exchange.partner < program.num_ranks()) {
-    return {{.rank = exchange.partner,
-             .text = exchange.is_sending ? "to take gradients of parameters that both use"
-                                         : "to send gradients of parameters that both use"}};
+    return {{.rank = exchange.partner, .text = text_of(exchange)}};
   }
   if (position.finished >= static_cast<int>(program.actions_of(rank).size())) return {};
   return waits_at(program, {rank, position.finished});
