@@ -134,9 +134,17 @@ TEST(ProfileRecorder, CountsTheBytesThatAForwardLeavesBehind) {
   EXPECT_LT(profile.costs.stages[0].activation_bytes, 10 * 2 * 12 * 4);
 }
 
-TEST(ProfileRecorder, SaysThatItNeedsMoreSteps) {
-  const Recorded run("1F1B", 1);
+TEST(ProfileRecorder, ForgetsTheFirstStepWhenThereIsAnother) {
+  const TestModel model = mlp_model();
+  Recorded run("1F1B", 0, model);
+  const auto sent_in_step_of = [&](int num_rows) {
+    run.pipeline->step({model.make_inputs(num_rows)}, {.target = model.make_targets(num_rows)});
+    return run.profile->profile(run.pipeline->stages()).costs.stages[0].output_bytes;
+  };
   EXPECT_THROW(run.profile->profile(run.pipeline->stages()), ArgumentError);
+  const std::int64_t many_bytes = sent_in_step_of(24);
+  EXPECT_EQ(sent_in_step_of(12), many_bytes / 2);
+  EXPECT_EQ(sent_in_step_of(24), many_bytes) << "the most of those that count";
 }
 
 }  // namespace

@@ -70,12 +70,12 @@ void ProfileRecorder::action_begins(const ActionEvent& event) {
 void ProfileRecorder::action_ends(const ActionEvent& event) {
   const ActionKind kind = event.action.kind;
   const RankState& state = *ranks_[static_cast<std::size_t>(event.rank)];
-  if (state.num_lists <= options_.num_warm_up_steps || !is_compute(kind) ||
-      kind == ActionKind::Overlap) {
-    return;
-  }
+  if (!is_compute(kind) || kind == ActionKind::Overlap) return;
   Samples& samples =
       stages_[static_cast<std::size_t>(event.action.stage)].kinds[static_cast<std::size_t>(kind)];
+  const bool is_warm_up = state.num_lists <= options_.num_warm_up_steps;
+  if (samples.are_of_warm_up && !is_warm_up) samples = {};
+  samples.are_of_warm_up = is_warm_up;
   samples.times.push_back(event.time - state.begin);
   samples.kept_bytes.push_back(state.memory->bytes - state.bytes_at_begin);
   samples.message_bytes = std::max(samples.message_bytes, event.message_bytes);
@@ -115,9 +115,8 @@ Profile ProfileRecorder::profile(const std::vector<std::shared_ptr<PipelineStage
         static_cast<std::size_t>(stage->index()) < stages_.size() &&
         !stages_[static_cast<std::size_t>(stage->index())].of(ActionKind::Forward).times.empty();
     if (!is_measured) {
-      throw ArgumentError(fmt::format(
-          "stage {} was not measured yet; run more than {} step(s), which are for warming up",
-          stage->index(), options_.num_warm_up_steps));
+      throw ArgumentError(
+          fmt::format("stage {} was not measured yet; run a step first", stage->index()));
     }
     StageCost cost = cost_of(stage->index());
     for (const at::Tensor& parameter : stage->parameters()) {

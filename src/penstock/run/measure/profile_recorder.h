@@ -12,7 +12,8 @@
 namespace penstock {
 
 struct ProfileOptions {
-  int num_warm_up_steps = 1;  // of each rank, at the beginning: slower, and do not count
+  // Of each rank, at the beginning: slower, and do not count as soon as there are others.
+  int num_warm_up_steps = 1;
 };
 
 // Measures what each stage costs: the time of its F, I, W and B, and the bytes it keeps and sends.
@@ -42,6 +43,7 @@ class ProfileRecorder final : public Observer {
   class MemoryCount;
   // What was seen of one kind of action on one stage.
   struct Samples {
+    bool are_of_warm_up = false;
     std::vector<Duration> times;
     std::vector<std::int64_t> kept_bytes;
     std::int64_t message_bytes = 0;
