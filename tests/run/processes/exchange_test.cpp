@@ -76,7 +76,10 @@ std::string tell_between_steps(const TrainingOptions& options) {
 
 class TellingUpdate final : public RankUpdate {
  public:
-  bool list_ended(std::int64_t step, RankExchange& exchange) override {
+  torch::Tensor tell_replicas() override { return torch::zeros({1}); }
+  bool list_ended(std::int64_t step, std::span<const torch::Tensor> from_replicas,
+                  RankExchange& exchange) override {
+    TORCH_CHECK(from_replicas.size() == 1);
     exchange.tell(torch::full({1}, step));
     TORCH_CHECK(exchange.hear().size() == 3);
     return true;
