@@ -104,7 +104,8 @@ class Opening {
     }
     const bool all_near =
         std::all_of(reached_.begin(), reached_.end(), [](bool is_near) { return is_near; });
-    if (all_near) return std::move(shared_memory_);
+    // Who is alone has reached all others, also without shared memory.
+    if (all_near && shared_memory_ != nullptr) return std::move(shared_memory_);
     GlooTransportOptions gloo_options{.rank = rank_,
                                       .num_ranks = group_.size(),
                                       .extent = options_.extent,
