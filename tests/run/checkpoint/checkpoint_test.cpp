@@ -248,7 +248,7 @@ TEST(Checkpoint, RefusesTensorsWithoutMemory) {
   drop_memory(weight);
   const std::string problem =
       R"(/model-00001-of-00001.safetensors: "weight" has a shape but no memory: its stage is sharded; )"
-      "gather it to save a GatheredState, and cut what a CheckpointReader reads";
+      "make the RankState from the stage, which knows of its slices";
   EXPECT_THAT(message_of([&] { save_checkpoint(folder.path("run"), states, {.step = 2}); }),
               EndsWith(problem));
   EXPECT_EQ(message_of([&] { load_checkpoint(path, states); }), path.string() + problem);

@@ -125,6 +125,10 @@ void CheckpointReader::require_fit(const std::string& entry, const at::Tensor& t
   file(file_of_entry_.at(entry_of(entry))).require_fit(entry_of(entry), tensor);
 }
 
+void CheckpointReader::require_same_shape(const std::string& entry, const at::Tensor& tensor) {
+  file(file_of_entry_.at(entry_of(entry))).require_same_shape(entry_of(entry), tensor);
+}
+
 at::Tensor CheckpointReader::read(const std::string& entry) {
   return file(file_of_entry_.at(entry_of(entry))).read(entry_of(entry));
 }

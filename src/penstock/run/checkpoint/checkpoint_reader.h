@@ -34,6 +34,8 @@ class CheckpointReader {
   void open(const std::vector<std::string>& entries, bool with_optimizer);
 
   void require_fit(const std::string& entry, const at::Tensor& tensor);
+  // The same for a tensor that need not have memory.
+  void require_same_shape(const std::string& entry, const at::Tensor& tensor);
   at::Tensor read(const std::string& entry);
   void read_into(const std::string& entry, const at::Tensor& tensor);
 

@@ -45,8 +45,8 @@ at::ScalarType scalar_type(SafetensorsType type) {
 void require_memory(std::string_view name, const at::Tensor& tensor, const std::string& source) {
   if (tensor.numel() == 0 || tensor.storage().nbytes() > 0) return;
   throw CheckpointError(fmt::format(
-      "{}: {} has a shape but no memory: its stage is sharded; gather it to save a GatheredState, "
-      "and cut what a CheckpointReader reads",
+      "{}: {} has a shape but no memory: its stage is sharded; make the RankState from the stage, "
+      "which knows of its slices",
       source, quote(name, 80)));
 }
 
@@ -98,8 +98,12 @@ const SafetensorsEntry& SafetensorsFile::entry(std::string_view name) const {
 }
 
 void SafetensorsFile::require_fit(std::string_view name, const at::Tensor& tensor) const {
-  const SafetensorsEntry& found = entry(name);
   require_memory(name, tensor, file_->path().string());
+  require_same_shape(name, tensor);
+}
+
+void SafetensorsFile::require_same_shape(std::string_view name, const at::Tensor& tensor) const {
+  const SafetensorsEntry& found = entry(name);
   if (scalar_type(found.type) == tensor.scalar_type() && tensor.sizes() == found.shape) return;
   throw CheckpointError(fmt::format("{}: {} is {}, but the model has {}", file_->path().string(),
                                     quote(name, 80),

@@ -34,6 +34,8 @@ class SafetensorsFile {
 
   // Throws CheckpointError unless `tensor` has the type and the shape of the entry.
   void require_fit(std::string_view name, const at::Tensor& tensor) const;
+  // The same for a tensor that need not have memory.
+  void require_same_shape(std::string_view name, const at::Tensor& tensor) const;
 
   // A new tensor, on the CPU.
   at::Tensor read(std::string_view name) const;

@@ -344,7 +344,6 @@ NamedTensors ShardedParameters::gather_parameters() {
 }
 
 std::vector<at::Tensor> ShardedParameters::cut(const NamedTensors& whole) const {
-  const at::NoGradGuard no_grad;
   std::vector<at::Tensor> parts;
   for (std::size_t index = 0; index < slices_.size(); ++index) {
     const ParameterSlice& slice = slices_[index];
@@ -355,16 +354,20 @@ std::vector<at::Tensor> ShardedParameters::cut(const NamedTensors& whole) const 
       throw ArgumentError(
           fmt::format("there is no tensor for the parameter {} of {}", quote(slice.name), owner()));
     }
-    if (found->second.sizes() != parameter(index).sizes()) {
-      throw ArgumentError(fmt::format("the tensor for the parameter {} of {} is {}; expected {}",
-                                      quote(slice.name), owner(), describe(found->second),
-                                      describe(parameter(index))));
-    }
-    parts.push_back(in_memory_order(found->second, parameter(index))
-                        .narrow(0, slice.begin, slice.tensor.numel())
-                        .clone());
+    parts.push_back(cut(index, found->second));
   }
   return parts;
+}
+
+at::Tensor ShardedParameters::cut(std::size_t parameter, const at::Tensor& whole) const {
+  const at::NoGradGuard no_grad;
+  const ParameterSlice& slice = slices_[parameter];
+  const at::Tensor& shape = this->parameter(parameter);
+  if (whole.sizes() != shape.sizes()) {
+    throw ArgumentError(fmt::format("the tensor for the parameter {} of {} is {}; expected {}",
+                                    quote(slice.name), owner(), describe(whole), describe(shape)));
+  }
+  return in_memory_order(whole, shape).narrow(0, slice.begin, slice.tensor.numel()).clone();
 }
 
 void ShardedParameters::load_parameters(const NamedTensors& whole) {

@@ -69,6 +69,8 @@ class ShardedParameters final : public DataParallelParameters {
   // a tensor of its own. By name; more names than parameters do no harm. Throws ArgumentError, with
   // the name, if a parameter is missing or has another shape.
   std::vector<at::Tensor> cut(const NamedTensors& whole) const;
+  // The same for one of slices(), by its place there.
+  at::Tensor cut(std::size_t parameter, const at::Tensor& whole) const;
   void load_parameters(const NamedTensors& whole);
 
  private:

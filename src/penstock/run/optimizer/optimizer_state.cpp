@@ -160,6 +160,20 @@ void set_state(Optimizer& optimizer, const at::Tensor& parameter,
   });
 }
 
+std::vector<std::string> tensor_entries(const Optimizer& optimizer) {
+  std::vector<std::string> names;
+  with_kind_of(optimizer, [&](const auto& kind) {
+    using Kind = std::remove_cvref_t<decltype(kind)>;
+    const typename Kind::State state;
+    Kind::for_each_entry(state, [&](const char* name, const auto& value, Presence /*presence*/) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, at::Tensor>) {
+        names.emplace_back(name);
+      }
+    });
+  });
+  return names;
+}
+
 std::string optimizer_name(const Optimizer& optimizer) {
   std::string name;
   with_kind_of(optimizer,

@@ -31,6 +31,10 @@ std::vector<StateEntry> state_of(const torch::optim::Optimizer& optimizer,
 void set_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                const std::vector<StateEntry>& entries);
 
+// The entries that `optimizer` may keep as tensors of a parameter's sizes, in a fixed order: also
+// those that its options leave out.
+std::vector<std::string> tensor_entries(const torch::optim::Optimizer& optimizer);
+
 // "SGD", "Adam", "AdamW", "RMSprop" or "Adagrad".
 std::string optimizer_name(const torch::optim::Optimizer& optimizer);
 
