@@ -2,12 +2,14 @@
 #include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "penstock/base/error.h"
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/data_parallel/sharded_parameters.h"
 #include "penstock/run/pipeline/pipeline_replicas.h"
@@ -60,6 +62,21 @@ TEST(PipelineReplicas, StopTogetherAndGoOnAfterwards) {
     *fails = false;
     for (int step = 0; step < 2; ++step) EXPECT_EQ(replicas.step({inputs}).losses.size(), 12U);
   }
+}
+
+// It may have replicas in other processes, of which make() knows.
+TEST(PipelineReplicas, OfOneHaveNoGroupAndNoThreadOfTheirOwn) {
+  PipelineReplicas replicas(1, [](const Replica& replica) {
+    EXPECT_EQ(replica.group, nullptr);
+    EXPECT_EQ(replica.count, 1);
+    return std::make_unique<PipelineSchedule>(wide_stages(1), one_rank(2), sum_options(replica, 2));
+  });
+  EXPECT_EQ(replicas.step({torch::ones({4, kWidth})}).losses.size(), 2U);
+  std::thread::id thread;
+  replicas.run([&](int) { thread = std::this_thread::get_id(); });
+  EXPECT_EQ(thread, std::this_thread::get_id());
+  EXPECT_THAT(message_of([&] { replicas.run([](int) { throw Error("it is over"); }); }),
+              HasSubstr("it is over"));
 }
 
 TEST(PipelineReplicas, NameWhoKeepsThemWaiting) {

@@ -26,7 +26,7 @@ void require_alike(const std::vector<std::unique_ptr<PipelineSchedule>>& replica
       throw ArgumentError(fmt::format("there is no pipeline for replica {}", index));
     }
     const PipelineSchedule& replica = *replicas[index];
-    if (replica.options().data_group != groups[index]) {
+    if (groups[index] != nullptr && replica.options().data_group != groups[index]) {
       throw ArgumentError(
           fmt::format("the pipeline of replica {} does not have the group that it was given; set "
                       "ScheduleOptions::data_group",
@@ -55,10 +55,10 @@ PipelineReplicas::PipelineReplicas(int num_replicas, const Make& make) {
   if (num_replicas < 1) {
     throw ArgumentError(fmt::format("there must be at least one replica, not {}", num_replicas));
   }
-  hubs_ = std::make_shared<ReplicaHubs>(num_replicas);
+  if (num_replicas > 1) hubs_ = std::make_shared<ReplicaHubs>(num_replicas);
   std::vector<std::shared_ptr<RankGroup>> groups;
   for (int index = 0; index < num_replicas; ++index) {
-    groups.push_back(hubs_->group_of(index));
+    groups.push_back(hubs_ == nullptr ? nullptr : hubs_->group_of(index));
     replicas_.push_back(make({.index = index, .count = num_replicas, .group = groups.back()}));
   }
   require_alike(replicas_, groups);
@@ -95,11 +95,11 @@ void PipelineReplicas::run(const std::function<void(int)>& work) {
         first_failure.compare_exchange_strong(nobody, replica);
       }
       has_failed.store(true);
-      hubs_->stop();
+      if (hubs_ != nullptr) hubs_->stop();
     }
   });
   if (!has_failed.load()) return;
-  hubs_->reset();
+  if (hubs_ != nullptr) hubs_->reset();
   if (first_failure.load() != kNobody) {
     std::rethrow_exception(errors[static_cast<std::size_t>(first_failure.load())]);
   }

@@ -15,7 +15,9 @@ class ReplicaHubs;
 struct Replica {
   int index = 0;
   int count = 1;
-  std::shared_ptr<RankGroup> group;  // for ScheduleOptions::data_group
+  // For ScheduleOptions::data_group. Null if it is the only one here: it has no other replicas, or
+  // they are in other processes, which make() knows of.
+  std::shared_ptr<RankGroup> group;
 };
 
 // Pipelines of the same model, each with all ranks as threads of this process, that train together:
