@@ -16,8 +16,8 @@
 #include "penstock/plan/simulator/profile.h"
 #include "penstock/run/bench/step_benchmark.h"
 #include "penstock/run/processes/process_ranks.h"
-#include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/world/world.h"
+#include "prepare_process.h"
 #include "schedule_io.h"
 #include "sibling_ranks.h"
 
@@ -140,7 +140,7 @@ void run_processes(const StepFlags& flags) {
 
 void run_step(StepFlags flags) {
   if (flags.is_fused) flags.options.weight_gradients = WeightGradients::Fused;
-  keep_freed_memory();
+  prepare_process();
   if (flags.transport != "threads") {
     run_processes(flags);
     return;

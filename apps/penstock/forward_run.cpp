@@ -5,6 +5,7 @@
 
 #include "json_config.h"
 #include "penstock/run/checkpoint/load_checkpoint.h"
+#include "prepare_process.h"
 
 namespace penstock {
 

@@ -1,13 +1,10 @@
 #include "run_flags.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "json_config.h"
 #include "option_values.h"
@@ -15,7 +12,6 @@
 #include "penstock/base/text.h"
 #include "penstock/run/checkpoint/checkpoint_folder.h"
 #include "penstock/run/checkpoint/manifest.h"
-#include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/train/training_loss.h"
 #include "schedule_io.h"
 #include "schedule_source.h"
@@ -198,24 +194,6 @@ void add_run_options(CLI::App& command, RunFlags& flags) {
       ->type_name("FOLDER")
       ->group("Checkpoints");
   add_sibling_flags(command, flags.sibling);
-}
-
-void prepare_process() {
-  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
-  const std::string core = better_blas_core();
-  // If it is set already, this is the second start, or the user knows better.
-  if (!core.empty() && std::getenv(kVariable) == nullptr) {
-    setenv(kVariable, core.c_str(), /*overwrite=*/0);
-    std::vector<std::string> arguments = own_command_line();
-    std::vector<char*> pointers;
-    pointers.reserve(arguments.size() + 1);
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    execv("/proc/self/exe", pointers.data());  // if it fails, all is well but slow
-  }
-  keep_freed_memory();
-  use_one_blas_thread();
-  at::set_num_threads(1);
 }
 
 std::filesystem::path checkpoint_to_use(const RunFlags& flags) {

@@ -46,10 +46,6 @@ struct RunFlags {
 
 void add_run_options(CLI::App& command, RunFlags& flags);
 
-// Starts this program anew if OpenBLAS has to be told what processor this is, which it has to know
-// from the beginning. To be called first.
-void prepare_process();
-
 // The latest checkpoint in the folder of --checkpoint. Throws Error if there is none.
 std::filesystem::path checkpoint_to_use(const RunFlags& flags);
 

@@ -22,6 +22,7 @@
 #include "penstock/run/libtorch/cause.h"
 #include "penstock/run/train/run_figures.h"
 #include "penstock/run/train/text_generation.h"
+#include "prepare_process.h"
 #include "program.h"
 #include "run_flags.h"
 #include "schedule_io.h"

@@ -54,6 +54,19 @@ TEST(Bench, RunsRanksAsProcesses) {
   }
 }
 
+// What OpenBLAS says the processor is, the last time it was loaded.
+std::string core_of(const std::string& command) {
+  const std::string errors = run_shell("OPENBLAS_VERBOSE=2 " + command).errors;
+  const std::size_t begin = errors.rfind("Core: ");
+  return begin == std::string::npos ? "" : errors.substr(begin, errors.find('\n', begin) - begin);
+}
+
+TEST(Bench, MultipliesAsTrainingDoes) {
+  const std::string training =
+      core_of("penstock train --model mlp --width 8 --steps 2 --no-report");
+  EXPECT_EQ(core_of(kQuick), training);
+}
+
 TEST(Bench, MeasuresWhatTheSimulatorReads) {
   const TemporaryFolder folder;
   const std::string in_folder = "cd '" + folder.path("") + "' && ";
