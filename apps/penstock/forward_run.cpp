@@ -6,12 +6,14 @@
 #include "json_config.h"
 #include "penstock/run/checkpoint/load_checkpoint.h"
 #include "prepare_process.h"
+#include "program.h"
 
 namespace penstock {
 
 ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches) {
   prepare_process();
   if (!flags.config.empty()) apply_config_file(command, flags.config);
+  find_launched(flags);
   std::optional<std::filesystem::path> checkpoint;
   if (!flags.checkpoint.empty()) {
     checkpoint = checkpoint_to_use(flags);
@@ -31,11 +33,14 @@ ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches)
 }
 
 Answer run_as_rank(const RunFlags& flags, const std::function<Answer()>& work) {
-  if (flags.is_first_process()) return work();
   try {
     return work();
-  } catch (const std::exception&) {
+  } catch (const FailedRun&) {
+    if (flags.is_first_process()) throw;
     return Answer::No;
+  } catch (const std::exception&) {
+    if (flags.is_first_process()) throw;
+    return Answer::WrongQuestion;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "run_flags.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -46,6 +47,17 @@ CLI::Option* expect_share(CLI::Option* option, double end) {
 }
 
 void require_divisible(const RunFlags& flags) {
+  if (flags.is_sharded && flags.replicas == 1) {
+    throw ArgumentError(
+        "--sharded spreads parameters over the replicas of --data-parallel, and there is one; give "
+        "--data-parallel 2 or more, or leave --sharded out");
+  }
+  if (flags.microbatches % flags.replicas != 0) {
+    throw ArgumentError(fmt::format(
+        "{} cannot be divided among {} replicas; use a multiple of {}, such as --microbatches {}",
+        counted(flags.microbatches, "microbatch", "microbatches"), flags.replicas, flags.replicas,
+        (flags.microbatches / flags.replicas + 1) * flags.replicas));
+  }
   if (flags.batch % flags.microbatches == 0) return;
   throw ArgumentError(fmt::format(
       "a batch of {} samples cannot be divided into {} microbatches of one size; use a multiple of "
@@ -61,13 +73,34 @@ PlanRequest plan_request(const CLI::App& command, RunFlags& flags) {
     request.custom = read_schedule(flags.schedule);
     if (command.get_option("--ranks")->count() == 0) flags.ranks = request.custom->num_ranks();
     if (command.get_option("--microbatches")->count() == 0) {
-      flags.microbatches = std::max(1, extent_of(*request.custom).num_microbatches);
+      flags.microbatches =
+          flags.replicas * std::max(1, extent_of(*request.custom).num_microbatches);
     }
   }
   request.num_ranks = flags.ranks;
-  request.num_microbatches = flags.microbatches;
+  request.num_microbatches = flags.microbatches_per_replica();
   request.stages_per_rank = flags.stages_per_rank;
   return request;
+}
+
+// make_plan() sees one pipeline, and cannot tell what all replicas take.
+void require_fit(const PlanRequest& request, const RunFlags& flags) {
+  if (!request.custom || flags.replicas == 1) return;
+  const int expected = extent_of(*request.custom).num_microbatches;
+  if (expected == request.num_microbatches) return;
+  throw ArgumentError(
+      fmt::format("the schedule {} is for {}, but each of the {} replicas has {}; give "
+                  "--microbatches {}",
+                  quote(request.schedule, 200), counted(expected, "microbatch", "microbatches"),
+                  flags.replicas, request.num_microbatches, flags.replicas * expected));
+}
+
+void require_world(const RunFlags& flags) {
+  if (!flags.launched || flags.launched->size == flags.num_processes()) return;
+  throw ArgumentError(fmt::format("WORLD_SIZE is {}, but {} of {} take {} processes; start as many",
+                                  flags.launched->size,
+                                  counted(flags.replicas, "pipeline", "pipelines"),
+                                  counted(flags.ranks, "rank", "ranks"), flags.num_processes()));
 }
 
 TransportKind transport_kind(const std::string& name) {
@@ -196,6 +229,20 @@ void add_run_options(CLI::App& command, RunFlags& flags) {
   add_sibling_flags(command, flags.sibling);
 }
 
+void find_launched(RunFlags& flags) {
+  if (std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) return;
+  const WorldOptions world =
+      world_options_from_environment([](const char* name) { return std::getenv(name); });
+  if (flags.uses_processes()) {
+    flags.launched = world;
+  } else if (world.size > 1) {
+    throw ArgumentError(
+        fmt::format("WORLD_SIZE is {}, but with --transport threads the ranks are threads of one "
+                    "process; use --transport shm or gloo",
+                    world.size));
+  }
+}
+
 std::filesystem::path checkpoint_to_use(const RunFlags& flags) {
   const std::optional<std::filesystem::path> path = latest_checkpoint(flags.checkpoint);
   if (!path) {
@@ -234,6 +281,8 @@ std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
 RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
   const PlanRequest request = plan_request(command, flags);
   require_divisible(flags);
+  require_fit(request, flags);
+  require_world(flags);
   RunSetup setup;
   const bool takes_shipped_text =
       flags.data.empty() && flags.model != "mlp" && flags.model != "resnet";
@@ -241,8 +290,8 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
   setup.data = read_data(takes_shipped_text ? shipped_text() : flags.data, options, flags.seed);
   setup.training = setup.data->part({.begin = 0, .end = 1 - flags.holdout});
   setup.held_out = flags.holdout == 0 ? setup.data : setup.data->part({.begin = 1 - flags.holdout});
-  const Batch batch = setup.training->take(
-      draw_samples({.seed = flags.seed, .batch = flags.batch}, setup.training->num_samples()));
+  const Batch batch = setup.training->take(draw_samples(
+      {.seed = flags.seed, .batch = flags.batch_per_replica()}, setup.training->num_samples()));
   setup.loss = make_loss(flags.loss, batch.targets);
   setup.model = make_run_model(options, *setup.data, flags.batch / flags.microbatches, flags.seed);
   if (flags.is_first_process()) {
@@ -253,13 +302,21 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
 
 RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
   if (!flags.uses_processes()) return;
-  siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.ranks);
-  world_ = std::make_unique<World>(siblings_->world());
+  if (!flags.launched) {
+    siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.num_processes());
+  }
+  world_ = std::make_unique<World>(flags.launched ? *flags.launched : siblings_->world());
   setup.plan =
       read_plan(decide_for_all(world_.get(), "plan", [&setup] { return write_plan(setup.plan); }));
   processes_.world = world_.get();
-  processes_.ranks = std::make_shared<ProcessRanks>(
-      *world_, ProcessRankOptions{.transport = transport_kind(flags.transport)});
+  const Mesh mesh(world_->size(), {.pipeline = flags.ranks, .data = flags.replicas});
+  const auto ranks_of = [&](Group group) {
+    return std::make_shared<ProcessRanks>(
+        *world_, ProcessRankOptions{.group = std::move(group),
+                                    .transport = transport_kind(flags.transport)});
+  };
+  processes_.ranks = ranks_of(mesh.pipeline_of(world_->rank()));
+  if (flags.replicas > 1) processes_.replicas = ranks_of(mesh.data_group_of(world_->rank()));
 }
 
 void RunRanks::wait_for_all() {

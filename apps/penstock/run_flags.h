@@ -36,15 +36,26 @@ struct RunFlags {
   int microbatches = 8;
   int batch = 32;
   std::string transport = "threads";
+  int replicas = 1;
+  bool is_sharded = false;
   std::uint64_t seed = 1;
   std::string checkpoint;
   SiblingFlags sibling;
+  std::optional<WorldOptions> launched;  // if others have started the processes of the run
 
   bool uses_processes() const { return transport != "threads"; }
-  bool is_first_process() const { return sibling.rank == 0; }
+  int num_processes() const { return ranks * replicas; }
+  bool is_first_process() const { return (launched ? launched->rank : sibling.rank) == 0; }
+  // What one of the pipelines gets of a step.
+  int batch_per_replica() const { return batch / replicas; }
+  int microbatches_per_replica() const { return microbatches / replicas; }
 };
 
 void add_run_options(CLI::App& command, RunFlags& flags);
+
+// Finds out whether `penstock launch` or torchrun has started this process, as one of several.
+// Throws ArgumentError if ranks are threads.
+void find_launched(RunFlags& flags);
 
 // The latest checkpoint in the folder of --checkpoint. Throws Error if there is none.
 std::filesystem::path checkpoint_to_use(const RunFlags& flags);
@@ -72,7 +83,7 @@ struct RunSetup {
 };
 RunSetup prepare_run(const CLI::App& command, RunFlags& flags);
 
-// The ranks of a run: threads, or processes that are started here.
+// The ranks of a run: threads, or processes that are started here unless they are there already.
 class RunRanks {
  public:
   RunRanks(const RunFlags& flags, RunSetup& setup);

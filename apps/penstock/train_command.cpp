@@ -45,6 +45,15 @@ std::string in_one_line(const std::string& text) {
   return line;
 }
 
+// How the stages are spread over the replicas.
+std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
+  const int num_stages = setup.plan.num_stages();
+  if (pipeline.num_sharded_stages() == 0) return "each with all parameters";
+  if (pipeline.num_sharded_stages() == num_stages) return "sharded";
+  return fmt::format("{} of {} stages sharded: the others share parameters",
+                     pipeline.num_sharded_stages(), num_stages);
+}
+
 // Better now than after an hour of training.
 void require_writable(const std::string& path) {
   std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
@@ -88,7 +97,7 @@ class TrainCommand {
 
  private:
   void take_up_checkpoint();
-  void introduce(const RunSetup& setup) const;
+  void introduce(const RunSetup& setup, const RunPipeline& pipeline) const;
   void train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
   void finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
   void tell_of_stop(const Trainer& trainer) const;
@@ -125,7 +134,7 @@ void TrainCommand::take_up_checkpoint() {
   apply_checkpoint(command_, *latest);
 }
 
-void TrainCommand::introduce(const RunSetup& setup) const {
+void TrainCommand::introduce(const RunSetup& setup, const RunPipeline& pipeline) const {
   const RunFlags& run = flags_.run;
   fmt::print("model {} with {} parameters on {}\n", quote(run.model, 200),
              setup.model.num_parameters, setup.data->description());
@@ -134,6 +143,9 @@ void TrainCommand::introduce(const RunSetup& setup) const {
              counted(run.microbatches, "microbatch", "microbatches"),
              counted(run.batch / run.microbatches, "sample", "samples"),
              run.uses_processes() ? "processes over " + run.transport : "threads");
+  if (run.replicas > 1) {
+    fmt::print("{} replicas of the pipeline, {}\n", run.replicas, spread_text(setup, pipeline));
+  }
   if (!setup.plan.remark.empty()) fmt::print("{}\n", setup.plan.remark);
   if (resumed_) {
     fmt::print("going on from {}\n", resumed_->string());
@@ -209,8 +221,9 @@ void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetu
 
 Answer TrainCommand::run() {
   prepare_process();
-  if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
   if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
+  find_launched(flags_.run);
+  if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
   if (!flags_.has_no_report) require_writable(flags_.report_path);
   if (!flags_.log_path.empty()) TrainLog(flags_.log_path, /*appends=*/true, "");
   take_up_checkpoint();
@@ -218,10 +231,13 @@ Answer TrainCommand::run() {
   RunSetup setup = prepare_run(command_, flags_.run);
   RunRanks ranks(flags_.run, setup);
   RunPipeline pipeline(setup.model, setup.plan,
-                       {.loss = setup.loss, .processes = ranks.processes()});
+                       {.loss = setup.loss,
+                        .processes = ranks.processes(),
+                        .num_replicas = flags_.run.replicas,
+                        .is_sharded = flags_.run.is_sharded});
   Trainer trainer(pipeline, *setup.training, options);
   if (resumed_) trainer.resume(*resumed_);
-  if (flags_.run.is_first_process()) introduce(setup);
+  if (flags_.run.is_first_process()) introduce(setup, pipeline);
   if (trainer.num_steps_done() >= flags_.steps) {
     if (is_talking(pipeline)) {
       fmt::print("all {} are done already; give --steps for more\n",

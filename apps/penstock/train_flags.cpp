@@ -47,6 +47,21 @@ void add_train_options(CLI::App& command, TrainFlags& flags) {
   add_run_options(command, flags.run);
   command.get_option("--checkpoint")
       ->description("folder to write checkpoints to, at the end and when interrupted");
+  command.get_option("--microbatches")->description("microbatches of a step, over all replicas");
+
+  const std::string pipeline = "Pipeline";
+  expect_count(command.add_option("--data-parallel", flags.run.replicas,
+                                  "replicas of the pipeline, each with ranks of its own; they "
+                                  "divide the microbatches among themselves"),
+               {.smallest = 1, .largest = 1024})
+      ->type_name("D")
+      ->capture_default_str()
+      ->group(pipeline);
+  command
+      .add_flag("--sharded", flags.run.is_sharded,
+                "spread parameters, gradients and optimizer over the replicas; stages that share "
+                "parameters with others stay whole")
+      ->group(pipeline);
 
   const std::string training = "Training";
   expect_count(command.add_option("--steps", flags.steps, "steps of the whole run"))

@@ -148,19 +148,23 @@ std::string figures_table(const RunFigures& figures, double units_per_second,
                       100 * figures.predicted.makespan_bubble, figures.schedule,
                       counted(figures.program.num_ranks(), "rank", "ranks"))) +
       row("efficiency", fmt::format("{:.1f} % of that bound", 100 * figures.efficiency()));
-  text += fmt::format("\n{:<6} {:<10} {:>8}   {:>24} {:>11} {:>11} {:>11} {:>11}\n", "rank",
+  const bool is_sharded =
+      std::any_of(figures.ranks.begin(), figures.ranks.end(),
+                  [](const RankMemory& memory) { return memory.gathered_bytes > 0; });
+  text += fmt::format("\n{:<6} {:<10} {:>8}   {:>24} {:>11} {:>11} {:>11} {:>11}{}\n", "rank",
                       "stages", "bubble", "peak memory, MiB: all", "parameters", "gradients",
-                      "optimizer", "activations");
+                      "optimizer", "activations", is_sharded ? "    gathered" : "");
   for (std::size_t rank = 0; rank < figures.ranks.size(); ++rank) {
     const RankMemory& memory = figures.ranks[rank];
     const RankUsage& usage = figures.measured.ranks[rank];
     const double busy = static_cast<double>(usage.busy.count()) /
                         static_cast<double>(figures.measured.makespan.count());
-    text += fmt::format("{:<6} {:<10} {:>6.1f} % {:>25} {:>11} {:>11} {:>11} {:>11}\n", rank,
+    text += fmt::format("{:<6} {:<10} {:>6.1f} % {:>25} {:>11} {:>11} {:>11} {:>11}{}\n", rank,
                         fmt::format("{}", fmt::join(memory.stages, ",")), 100 * (1 - busy),
                         mebibytes(memory.peak_bytes()), mebibytes(memory.parameter_bytes),
                         mebibytes(memory.gradient_bytes), mebibytes(memory.optimizer_bytes),
-                        mebibytes(memory.activation_bytes));
+                        mebibytes(memory.activation_bytes),
+                        is_sharded ? fmt::format(" {:>11}", mebibytes(memory.gathered_bytes)) : "");
   }
   return text;
 }

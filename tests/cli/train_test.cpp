@@ -8,58 +8,15 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_program.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/cli/train_program.h"
 
 namespace penstock::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-// A model that takes no time, on a text of its own.
-class TrainProgram : public ::testing::Test {
- protected:
-  TrainProgram() {
-    std::string text;
-    for (int line = 0; line < 60; ++line) text += "pack my box with five dozen jugs\n";
-    folder_.write("text.txt", text);
-  }
-
-  // Runs `penstock` and what follows, in a folder of its own.
-  ProgramResult run(const std::string& arguments) const {
-    return run_shell("cd '" + folder_.path("") + "' && penstock " + arguments);
-  }
-  ProgramResult train(const std::string& arguments) const {
-    return run(
-        "train --data text.txt --layers 2 --width 8 --heads 2 --context 8 --batch 8 "
-        "--microbatches 4 --sample 0 --no-report " +
-        arguments);
-  }
-  // What a run has logged, line by line.
-  std::vector<nlohmann::json> log(const std::string& name) const {
-    std::vector<nlohmann::json> lines;
-    std::istringstream text(read_file(folder_.path(name)));
-    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-  std::vector<double> losses(const std::string& name) const {
-    std::vector<double> values;
-    for (const auto& line : log(name)) values.push_back(line.at("loss"));
-    return values;
-  }
-
-  const TemporaryFolder folder_;
-};
-
-void expect_refusal(const ProgramResult& result, const std::string& message) {
-  EXPECT_EQ(result.exit_status, 2);
-  EXPECT_EQ(result.errors, "penstock: " + message + "\n");
-}
 
 TEST_F(TrainProgram, HasTheSameLossesHoweverItRuns) {
   ASSERT_EQ(train("--steps 5 --dropout 0.1 --ranks 1 --log reference.jsonl").exit_status, 0);

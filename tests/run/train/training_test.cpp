@@ -16,9 +16,9 @@
 #include "penstock/run/train/tensor_data.h"
 #include "penstock/run/train/text_generation.h"
 #include "penstock/run/train/token_data.h"
-#include "penstock/run/train/trainer.h"
 #include "penstock/run/train/training_loss.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/small_run.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {
@@ -29,59 +29,12 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 
-constexpr int kBatch = 8;
-constexpr int kMicrobatches = 4;
-constexpr std::uint64_t kSeed = 3;
-
-std::shared_ptr<const Dataset> pattern_data() {
-  torch::Tensor tokens = torch::arange(400, torch::kInt).remainder(7).square().remainder(11);
-  return std::make_shared<TokenData>(tokens, TokenDataOptions{.context = 6, .vocabulary = 11},
-                                     "a pattern");
-}
-
-ModelOptions small_gpt() {
-  return {.name = "gpt", .layers = 2, .width = 8, .heads = 2, .dropout = 0.1};
-}
-
-TrainerOptions adam() {
-  TrainerOptions options;
-  options.batch = kBatch;
-  options.seed = kSeed;
-  options.learning_rate = {.peak = 0.02};
-  options.clip = 0.5;
-  return options;
-}
-
-// A run from its beginning, with everything that it needs.
-struct SmallRun {
-  explicit SmallRun(PlanRequest request, const ModelOptions& options = small_gpt(),
-                    const std::shared_ptr<const Dataset>& samples = pattern_data())
-      : data(samples) {
-    request.num_microbatches = kMicrobatches;
-    const Batch batch =
-        data->take(draw_samples({.seed = kSeed, .batch = kBatch}, data->num_samples()));
-    loss = make_loss("auto", batch.targets);
-    model = make_run_model(options, *data, kBatch / kMicrobatches, kSeed);
-    pipeline = std::make_unique<RunPipeline>(model, make_plan(model, request, loss, batch),
-                                             RunPipelineOptions{.loss = loss});
-    trainer = std::make_unique<Trainer>(*pipeline, *data, adam());
-  }
-
-  std::vector<double> losses_of(int num_steps) const {
-    std::vector<double> losses;
-    for (int step = 0; step < num_steps; ++step) losses.push_back(trainer->step().loss);
-    return losses;
-  }
-
-  std::shared_ptr<const Dataset> data;
-  LossFunction loss;
-  RunModel model;
-  std::unique_ptr<RunPipeline> pipeline;
-  std::unique_ptr<Trainer> trainer;
-};
-
-PlanRequest request_for(const std::string& schedule, int num_ranks) {
+SmallRunOptions request_for(const std::string& schedule, int num_ranks) {
   return {.schedule = schedule, .num_ranks = num_ranks};
+}
+SmallRunOptions request_for(const std::string& schedule, int num_ranks, const ModelOptions& model,
+                            const std::shared_ptr<const Dataset>& data) {
+  return {.schedule = schedule, .num_ranks = num_ranks, .model = model, .data = data};
 }
 
 TEST(Trainer, HasTheSameLossesUnderEverySchedule) {
@@ -105,10 +58,10 @@ TEST(Trainer, TrainsTheOtherModels) {
   const auto stripes = make_stripes(1);
   const ModelOptions mlp{.name = "mlp", .layers = 4, .width = 8};
   const ModelOptions resnet{.name = "resnet", .layers = 3, .width = 4};
-  const auto expected = SmallRun(request_for("GPipe", 1), mlp, points).losses_of(3);
-  EXPECT_EQ(SmallRun(request_for("ZBV", 2), mlp, points).losses_of(3), expected);
-  const auto pictures = SmallRun(request_for("GPipe", 1), resnet, stripes).losses_of(3);
-  EXPECT_EQ(SmallRun(request_for("ZB-H1", 3), resnet, stripes).losses_of(3), pictures);
+  const auto expected = SmallRun(request_for("GPipe", 1, mlp, points)).losses_of(3);
+  EXPECT_EQ(SmallRun(request_for("ZBV", 2, mlp, points)).losses_of(3), expected);
+  const auto pictures = SmallRun(request_for("GPipe", 1, resnet, stripes)).losses_of(3);
+  EXPECT_EQ(SmallRun(request_for("ZB-H1", 3, resnet, stripes)).losses_of(3), pictures);
 }
 
 TEST(Trainer, GoesOnUnderAnotherScheduleAsIfNothingHadHappened) {
@@ -150,13 +103,13 @@ TEST(Trainer, GivesUpIfGradientsStayInfinite) {
 TEST(Evaluate, CoversTheDataInFullBatches) {
   SmallRun run(request_for("1F1B", 2));
   run.pipeline->train(false);
-  const auto schedule = run.pipeline->make_forward_schedule(2);
+  const auto schedule = run.pipeline->make_forward_pipelines(2);
   // 394 places, every sixth: 66 samples.
-  EXPECT_EQ(evaluate(*schedule, *run.data, 8, 1000).num_samples, 64);
-  const Evaluation two = evaluate(*schedule, *run.data, 8, 2);
+  EXPECT_EQ(evaluate(schedule->replica(0), *run.data, 8, 1000).num_samples, 64);
+  const Evaluation two = evaluate(schedule->replica(0), *run.data, 8, 2);
   EXPECT_EQ(two.num_samples, 16);
-  EXPECT_EQ(two.loss, evaluate(*schedule, *run.data, 8, 2).loss);
-  EXPECT_THAT(message_of([&] { evaluate(*schedule, *run.data, 100, 1); }),
+  EXPECT_EQ(two.loss, evaluate(schedule->replica(0), *run.data, 8, 2).loss);
+  EXPECT_THAT(message_of([&] { evaluate(schedule->replica(0), *run.data, 100, 1); }),
               HasSubstr("there are 66 samples to evaluate with, but a batch has 100"));
 }
 
@@ -165,7 +118,7 @@ TEST(GenerateText, IsTheSameUnderEveryPlacement) {
   const auto data = std::make_shared<TokenData>(
       bytes, TokenDataOptions{.context = 6, .vocabulary = 256}, "bytes");
   const auto text_of = [&](const std::string& schedule, int num_ranks) {
-    SmallRun run(request_for(schedule, num_ranks), small_gpt(), data);
+    SmallRun run(request_for(schedule, num_ranks, small_gpt(), data));
     run.pipeline->train(false);
     return generate_text(*run.pipeline, "ab", {.context = 6, .num_tokens = 12, .seed = 4});
   };
@@ -199,7 +152,7 @@ TEST(RunFigures, DescribeEveryRank) {
 TEST(PipelinePlan, SearchLeavesTheModelAsItWas) {
   const auto stripes = make_stripes(1);
   const ModelOptions resnet{.name = "resnet", .layers = 3, .width = 4};
-  const RunModel model = make_run_model(resnet, *stripes, 2, kSeed);
+  const RunModel model = make_run_model(resnet, *stripes, 2, kSmallSeed);
   std::map<std::string, torch::Tensor> before;
   for (const auto& tensor : model.captured.tensors) before[tensor.name] = tensor.tensor.clone();
   const Batch batch = stripes->take({0, 1, 2, 3, 4, 5, 6, 7});
@@ -238,7 +191,7 @@ TEST(PipelinePlan, EvaluatesWhereStagesArePlaced) {
 
 TEST(PipelinePlan, RefusesSchedulesOfAnotherShape) {
   const auto points = make_points(1);
-  const RunModel model = make_run_model({.name = "mlp"}, *points, 2, kSeed);
+  const RunModel model = make_run_model({.name = "mlp"}, *points, 2, kSmallSeed);
   const Batch batch = points->take({0, 1, 2, 3});
   const auto plan = [&](const PlanRequest& request) {
     return message_of([&] { make_plan(model, request, make_loss("auto", batch.targets), batch); });

@@ -48,13 +48,18 @@ Json stage_bytes(const PipelineStage& stage, const torch::optim::Optimizer& opti
 std::string own_figures(const RunPipeline& pipeline, const torch::optim::Optimizer& optimizer) {
   const Schedule& program = pipeline.timeline().program();
   const Placement placement = placement_of(program, extent_of(program).num_stages);
+  const std::vector<ParameterBytes> gathered = pipeline.parameter_bytes();
+  const bool has_all_ranks = pipeline.world() == nullptr;
   Json json;
+  json["replica"] = pipeline.position().index;
   json["step"] = pipeline.meter().median_makespan().count();
   json["begin"] = pipeline.timeline().begin().time_since_epoch().count();
   json["costs"] = write_profile(pipeline.profile().profile(pipeline.stages()));
   for (const auto& stage : pipeline.stages()) {
     json["stages"].push_back(stage_bytes(*stage, optimizer));
     const int rank = placement.rank_of(stage->index());
+    const ParameterBytes& bytes = gathered[has_all_ranks ? static_cast<std::size_t>(rank) : 0];
+    json["gathered"][std::to_string(rank)] = bytes.peak_gathered + bytes.peak_whole_gradients;
     Json& times = json["times"][std::to_string(rank)];
     if (!times.empty()) continue;  // the rank has several stages
     for (const ActionTime& time : pipeline.timeline().times()[static_cast<std::size_t>(rank)]) {
@@ -71,7 +76,8 @@ std::vector<Json> all_figures(const RunPipeline& pipeline,
   if (world == nullptr) return {Json::parse(own)};
   std::vector<Json> all;
   for (const std::string& text : world->exchange(world->everyone(), "run figures", own)) {
-    all.push_back(Json::parse(text));
+    Json one = Json::parse(text);
+    if (one.at("replica") == 0) all.push_back(std::move(one));
   }
   return all;
 }
@@ -118,6 +124,9 @@ std::vector<RankMemory> memory_of(const std::vector<Json>& all, const RunFigures
       memory.parameter_bytes += stage.at("parameters").get<std::int64_t>();
       memory.gradient_bytes += stage.at("gradients").get<std::int64_t>();
       memory.optimizer_bytes += stage.at("optimizer").get<std::int64_t>();
+    }
+    for (const auto& [rank, bytes] : one.at("gathered").items()) {
+      ranks[std::stoul(rank)].gathered_bytes = bytes;
     }
   }
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

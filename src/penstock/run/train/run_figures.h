@@ -12,16 +12,17 @@
 
 namespace penstock {
 
-// What one rank has in memory.
+// What one rank has in memory, of the first replica.
 struct RankMemory {
   std::vector<int> stages;
   std::int64_t parameter_bytes = 0;
   std::int64_t gradient_bytes = 0;
   std::int64_t optimizer_bytes = 0;
   std::int64_t activation_bytes = 0;  // the most that microbatches keep at a time
+  std::int64_t gathered_bytes = 0;    // the most that sharded stages need at a time to be whole
 
   std::int64_t peak_bytes() const {
-    return parameter_bytes + gradient_bytes + optimizer_bytes + activation_bytes;
+    return parameter_bytes + gradient_bytes + optimizer_bytes + activation_bytes + gathered_bytes;
   }
 };
 

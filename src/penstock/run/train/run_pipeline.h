@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "penstock/run/data_parallel/replica_link.h"
 #include "penstock/run/measure/profile_recorder.h"
 #include "penstock/run/measure/timeline_recorder.h"
-#include "penstock/run/pipeline/pipeline_schedule.h"
+#include "penstock/run/pipeline/pipeline_replicas.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/train/pipeline_plan.h"
 #include "penstock/run/train/step_meter.h"
@@ -13,10 +15,11 @@
 
 namespace penstock {
 
-// The processes that are the ranks of a run.
+// The processes that are the ranks of a run: a mesh, if there are several pipelines.
 struct RunProcesses {
   World* world = nullptr;
-  std::shared_ptr<ProcessRanks> ranks;
+  std::shared_ptr<ProcessRanks> ranks = nullptr;     // of the pipeline of this process
+  std::shared_ptr<ProcessRanks> replicas = nullptr;  // with its stages; null: one pipeline
 };
 
 // What the first process of `world` decides, told to all of them; what this one decides, if there
@@ -31,32 +34,51 @@ struct RunPipelineOptions {
   RunPurpose purpose = RunPurpose::Training;
   int num_microbatches = 1;  // of an evaluation
   RunProcesses processes = {};
+  int num_replicas = 1;  // with ranks as threads; processes have as many as their mesh
+  // Keeps of every stage the slices of its replica; but for those that share parameters with other
+  // stages, which stay whole.
+  bool is_sharded = false;
 };
 
-// The stages of a model that are in this process, and the pipeline that runs them: all of them with
-// ranks as threads, or those of this process's rank. Every rank computes with one thread, so that
-// results do not depend on how many cores there are.
+// The stages of a model that are in this process, and the pipelines that run them: with ranks as
+// threads all stages, once per replica; with ranks as processes those of this process's rank, in
+// one replica. Every rank computes with one thread, so that results do not depend on how many cores
+// there are.
 class RunPipeline {
  public:
+  // Throws ArgumentError if it is to be sharded, and no stage can be.
   RunPipeline(const RunModel& model, PipelinePlan plan, const RunPipelineOptions& options);
 
-  PipelineSchedule& schedule() { return *schedule_; }
-  const PipelineSchedule& schedule() const { return *schedule_; }
-  const StageList& stages() const { return schedule_->stages(); }
+  // Of this process, from 0. What is said without a number is said of the first.
+  int num_local_replicas() const { return replicas_->num_replicas(); }
+  PipelineSchedule& schedule(int replica = 0) { return replicas_->replica(replica); }
+  const StageList& stages(int replica = 0) const { return replicas_->replica(replica).stages(); }
+  // Which of all replicas of the run it is.
+  ReplicaPosition position(int replica = 0) const;
+
+  // Calls `work` for all replicas of this process at once, as PipelineReplicas::run(). All
+  // processes call it, for what the replicas do together.
+  void run(const std::function<void(int replica)>& work);
+
   const PipelinePlan& plan() const { return plan_; }
   int num_ranks() const { return plan_.schedule.num_ranks(); }
+  int num_sharded_stages() const { return num_sharded_stages_; }  // of the model
+  const RunProcesses& processes() const { return options_.processes; }
   World* world() const { return options_.processes.world; }
-  std::shared_ptr<const ProcessRanks> processes() const { return options_.processes.ranks; }
 
-  // Whether losses and outputs arrive in this process; exactly one of several says so.
+  // Whether losses and outputs of the run are told in this process; exactly one of several says so.
   bool has_last_stage() const;
+
+  // What the ranks of this process have for sharded stages.
+  std::vector<ParameterBytes> parameter_bytes() const;
 
   // Switches all stages, as dropout and batch norm want it.
   void train(bool on) const;
 
-  // Another pipeline over the same stages that runs forwards alone. `options` are those of this
-  // one, but for the number of microbatches.
-  std::unique_ptr<PipelineSchedule> make_forward_schedule(int num_microbatches) const;
+  // Other pipelines over the same stages that run forwards alone: one, or if stages are sharded one
+  // for each replica of this process, which then all have to run the same. If there are several
+  // replicas, this one cannot run() any more, since the stages belong to the new ones.
+  std::unique_ptr<PipelineReplicas> make_forward_pipelines(int num_microbatches);
 
   const StepMeter& meter() const { return *meter_; }
   const TimelineRecorder& timeline() const { return *timeline_; }
@@ -68,7 +90,9 @@ class RunPipeline {
   std::shared_ptr<StepMeter> meter_ = std::make_shared<StepMeter>();
   std::shared_ptr<TimelineRecorder> timeline_ = std::make_shared<TimelineRecorder>();
   std::shared_ptr<ProfileRecorder> profile_ = std::make_shared<ProfileRecorder>();
-  std::unique_ptr<PipelineSchedule> schedule_;
+  int num_sharded_stages_ = 0;
+  bool has_handed_over_ = false;
+  std::unique_ptr<PipelineReplicas> replicas_;
 };
 
 }  // namespace penstock

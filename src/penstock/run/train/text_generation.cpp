@@ -67,13 +67,17 @@ std::vector<std::int64_t> generate_tokens(std::vector<std::int64_t> prompt,
   return prompt;
 }
 
-std::string generate_text(const RunPipeline& pipeline, const std::string& prompt,
+std::string generate_text(RunPipeline& pipeline, const std::string& prompt,
                           const TextGenerationOptions& options) {
   if (prompt.empty()) throw ArgumentError("a model needs at least one byte to begin with");
-  const auto schedule = pipeline.make_forward_schedule(1);
-  const auto score = [&](const at::Tensor& tokens) -> at::Tensor {
-    const c10::IValue output = schedule->eval({tokens}).output;
-    return output.isTensor() ? output.toTensor()[0] : at::Tensor();
+  const auto pipelines = pipeline.make_forward_pipelines(1);
+  const auto score = [&](const at::Tensor& tokens) {
+    at::Tensor scores;
+    pipelines->run([&](int replica) {
+      const c10::IValue output = pipelines->replica(replica).eval({tokens}).output;
+      if (replica == 0 && output.isTensor()) scores = output.toTensor()[0];
+    });
+    return scores;
   };
   ShareToken share;
   if (World* const world = pipeline.world()) {

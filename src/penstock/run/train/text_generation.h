@@ -33,8 +33,9 @@ std::vector<std::int64_t> generate_tokens(std::vector<std::int64_t> prompt,
                                           const ShareToken& share = {});
 
 // The same for a pipeline in evaluation mode, whose tokens are bytes; to be called by all processes
-// of a run. Throws ArgumentError on an empty prompt.
-std::string generate_text(const RunPipeline& pipeline, const std::string& prompt,
+// of a run. Ends what `pipeline` can do if it has replicas, as make_forward_pipelines() says.
+// Throws ArgumentError on an empty prompt.
+std::string generate_text(RunPipeline& pipeline, const std::string& prompt,
                           const TextGenerationOptions& options);
 
 // Bytes as tokens and back.

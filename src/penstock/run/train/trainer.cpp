@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include <ATen/Functions.h>
 #include <fmt/format.h>
 
 #include "penstock/base/error.h"
@@ -17,20 +19,64 @@
 namespace penstock {
 namespace {
 
-double mean_of(const std::vector<at::Tensor>& losses) {
+double mean_of(const std::vector<double>& losses) {
   double sum = 0;
-  for (const at::Tensor& loss : losses) sum += loss.item<double>();
+  for (const double loss : losses) sum += loss;
   return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+}
+
+std::vector<double> numbers_in(const std::vector<at::Tensor>& losses) {
+  std::vector<double> numbers;
+  numbers.reserve(losses.size());
+  for (const at::Tensor& loss : losses) numbers.push_back(loss.item<double>());
+  return numbers;
+}
+
+// Over the microbatches of all replicas, added in their order: as one pipeline that has them all
+// would.
+double mean_over_replicas(PipelineSchedule& schedule, const std::vector<at::Tensor>& losses) {
+  if (losses.empty()) return 0;  // the replicas of this rank have none either
+  std::vector<double> all;
+  for (const at::Tensor& told :
+       schedule.exchange_with_replicas(at::tensor(numbers_in(losses), at::kDouble))) {
+    const auto* numbers = told.data_ptr<double>();
+    all.insert(all.end(), numbers, numbers + told.numel());
+  }
+  return mean_of(all);
+}
+
+std::vector<std::int64_t> part_of(const std::vector<std::int64_t>& samples,
+                                  const ReplicaPosition& replica) {
+  const auto size = static_cast<std::ptrdiff_t>(samples.size()) / replica.count;
+  const auto begin = samples.begin() + replica.index * size;
+  return {begin, begin + size};
+}
+
+CheckpointGroup saving_group(const RunProcesses& processes) {
+  if (processes.world == nullptr) return {};
+  return checkpoint_group(*processes.world, processes.world->everyone(),
+                          {.timeout = kSavePatience, .look = [processes] {
+                             processes.ranks->require_healthy();
+                             if (processes.replicas != nullptr) {
+                               processes.replicas->require_healthy();
+                             }
+                           }});
 }
 
 }  // namespace
 
 Trainer::Trainer(RunPipeline& pipeline, const Dataset& data, const TrainerOptions& options)
-    : pipeline_(pipeline),
-      data_(data),
-      options_(options),
-      optimizer_(make_optimizer(options.optimizer, pipeline.schedule().parameters(),
-                                options.optimizer_options)) {
+    : pipeline_(pipeline), data_(data), options_(options) {
+  const int num_replicas = pipeline.position().count;
+  if (options.batch % num_replicas != 0) {
+    throw ArgumentError(fmt::format(
+        "a batch of {} samples cannot be divided among {} replicas; use a multiple of {}",
+        options.batch, num_replicas, num_replicas));
+  }
+  for (int replica = 0; replica < pipeline.num_local_replicas(); ++replica) {
+    optimizers_.push_back(make_optimizer(options.optimizer, pipeline.schedule(replica).parameters(),
+                                         options.optimizer_options));
+  }
   learning_rate(options_.learning_rate, 0);  // complains before anything is trained
 }
 
@@ -38,29 +84,43 @@ StepFigures Trainer::step() {
   const auto begin = std::chrono::steady_clock::now();
   StepFigures figures{.step = num_steps_done_ + 1,
                       .learning_rate = learning_rate(options_.learning_rate, num_steps_done_)};
-  const Batch batch = data_.take(
+  const std::vector<std::int64_t> samples =
       draw_samples({.seed = options_.seed, .step = num_steps_done_, .batch = options_.batch},
-                   data_.num_samples()));
-  optimizer_->zero_grad();
-  const StepResult result = pipeline_.schedule().step(
-      {batch.inputs}, {.target = batch.targets,
-                       .return_outputs = false,
-                       .seed = step_seed(static_cast<std::uint64_t>(num_steps_done_))});
-  const GradientNorm norm = clip_grad_norm(pipeline_.schedule(), options_.clip.value_or(kNoLimit));
-  set_learning_rate(*optimizer_, figures.learning_rate);
-  take_step(norm);
+                   data_.num_samples());
+  Part first;
+  pipeline_.run([&](int replica) {
+    const Part part = step_replica(replica, samples, figures.learning_rate);
+    if (replica == 0) first = part;
+  });
+  count_left_out(first.norm);
   ++num_steps_done_;
-  figures.gradient_norm = norm.norm;
-  figures.loss = mean_of(result.losses);
+  figures.gradient_norm = first.norm.norm;
+  figures.loss = first.loss;
   figures.bubble = pipeline_.meter().bubble();
   figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return figures;
 }
 
-void Trainer::take_step(const GradientNorm& norm) {
+Trainer::Part Trainer::step_replica(int replica, const std::vector<std::int64_t>& samples,
+                                    double rate) {
+  PipelineSchedule& schedule = pipeline_.schedule(replica);
+  torch::optim::Optimizer& optimizer = *optimizers_[static_cast<std::size_t>(replica)];
+  const Batch batch = data_.take(part_of(samples, pipeline_.position(replica)));
+  optimizer.zero_grad();
+  const StepResult result = schedule.step(
+      {batch.inputs}, {.target = batch.targets,
+                       .return_outputs = false,
+                       .seed = step_seed(static_cast<std::uint64_t>(num_steps_done_))});
+  const Part part{.loss = mean_over_replicas(schedule, result.losses),
+                  .norm = clip_grad_norm(schedule, options_.clip.value_or(kNoLimit))};
+  set_learning_rate(optimizer, rate);
+  if (part.norm.is_finite()) optimizer.step();
+  return part;
+}
+
+void Trainer::count_left_out(const GradientNorm& norm) {
   constexpr int kMostInARow = 20;
   if (norm.is_finite()) {
-    optimizer_->step();
     num_left_out_ = 0;
   } else if (++num_left_out_ == kMostInARow) {
     throw Error(fmt::format(
@@ -72,20 +132,31 @@ void Trainer::take_step(const GradientNorm& norm) {
 
 std::filesystem::path Trainer::save(const std::filesystem::path& folder, int keep,
                                     const std::string& note) {
-  SaveOptions options{.keep = keep};
-  World* const world = pipeline_.world();
-  if (world != nullptr) {
-    options.group = checkpoint_group(*world, world->everyone(), pipeline_.processes());
-  }
-  return save_checkpoint(folder, rank_states(pipeline_.stages(), optimizer_.get()),
-                         {.step = num_steps_done_, .seed = options_.seed, .data = note}, options);
+  std::vector<std::vector<GatheredState>> by_replica(optimizers_.size());
+  pipeline_.run([&](int replica) {
+    const auto index = static_cast<std::size_t>(replica);
+    const bool is_first = pipeline_.position(replica).index == 0;
+    for (const RankState& state :
+         rank_states(pipeline_.stages(replica), optimizers_[index].get(),
+                     is_first ? StageTensors::All : StageTensors::Parameters)) {
+      by_replica[index].push_back(gather(state));
+    }
+  });
+  std::vector<GatheredState> states;
+  for (auto& list : by_replica) std::move(list.begin(), list.end(), std::back_inserter(states));
+  return save_checkpoint(folder, states,
+                         {.step = num_steps_done_, .seed = options_.seed, .data = note},
+                         {.keep = keep, .group = saving_group(pipeline_.processes())});
 }
 
 void Trainer::resume(const std::filesystem::path& path) {
   const bool has_all_stages = pipeline_.world() == nullptr;
-  num_steps_done_ = load_checkpoint(path, {rank_state(pipeline_.stages(), optimizer_.get())},
-                                    {.needs_all = has_all_stages})
-                        .step;
+  for (std::size_t index = 0; index < optimizers_.size(); ++index) {
+    const StageList& stages = pipeline_.stages(static_cast<int>(index));
+    num_steps_done_ = load_checkpoint(path, {rank_state(stages, optimizers_[index].get())},
+                                      {.needs_all = has_all_stages})
+                          .step;
+  }
 }
 
 Evaluation evaluate(PipelineSchedule& schedule, const Dataset& data, int batch,
@@ -105,8 +176,8 @@ Evaluation evaluate(PipelineSchedule& schedule, const Dataset& data, int batch,
       samples[row] = (number * batch + static_cast<std::int64_t>(row)) * data.stride();
     }
     const Batch rows = data.take(samples);
-    sum += mean_of(
-        schedule.eval({rows.inputs}, {.target = rows.targets, .return_outputs = false}).losses);
+    sum += mean_of(numbers_in(
+        schedule.eval({rows.inputs}, {.target = rows.targets, .return_outputs = false}).losses));
   }
   return {.loss = sum / static_cast<double>(num_batches), .num_samples = num_batches * batch};
 }

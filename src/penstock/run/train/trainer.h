@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/optim/optimizer.h>
 
@@ -17,7 +18,7 @@
 namespace penstock {
 
 struct TrainerOptions {
-  int batch = 32;  // samples of a step
+  int batch = 32;  // samples of a step, over all replicas
   std::uint64_t seed = 0;
   std::string optimizer = "AdamW";
   OptimizerOptions optimizer_options = {};
@@ -31,16 +32,18 @@ struct StepFigures {
   double loss = 0;        // the mean over the batch; where the last stage is, else 0
   double learning_rate = 0;
   double gradient_norm = 0;  // before it was clipped
-  double bubble = 0;         // of the ranks of this process
+  double bubble = 0;         // of the ranks of this process, in its first replica
   double seconds = 0;        // the whole step, with data and optimizer
 };
 
-// Trains a model step by step. Step n draws its batch and its random numbers from the seed and n
-// alone, so that a run that was interrupted goes on as if it had not been. In a run of several
-// processes, all of them make the same calls.
+// Trains a model step by step, in one pipeline or in several that each take a part of the batch.
+// Step n draws its batch and its random numbers from the seed and n alone, so that a run that was
+// interrupted goes on as if it had not been. In a run of several processes, all of them make the
+// same calls.
 class Trainer {
  public:
-  // `pipeline` and `data` must outlive the trainer.
+  // `pipeline` and `data` must outlive the trainer. Throws ArgumentError if the batch cannot be
+  // divided among the replicas.
   Trainer(RunPipeline& pipeline, const Dataset& data, const TrainerOptions& options);
 
   // Steps that are done.
@@ -59,15 +62,22 @@ class Trainer {
   // another model.
   void resume(const std::filesystem::path& path);
 
-  const torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  // Of the first replica of this process. Each has its own, and all do the same.
+  const torch::optim::Optimizer& optimizer() const { return *optimizers_.front(); }
 
  private:
-  void take_step(const GradientNorm& norm);
+  // One replica's part of a step.
+  struct Part {
+    double loss = 0;  // the mean over all replicas
+    GradientNorm norm;
+  };
+  Part step_replica(int replica, const std::vector<std::int64_t>& samples, double rate);
+  void count_left_out(const GradientNorm& norm);
 
   RunPipeline& pipeline_;
   const Dataset& data_;
   TrainerOptions options_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by local replica
   std::int64_t num_steps_done_ = 0;
   int num_left_out_ = 0;  // steps of the optimizer, in a row
 };
