@@ -17,7 +17,7 @@ void take_note(int signal) {
 void catch_interruptions(Interrupted reaction) {
   const bool takes_note = reaction == Interrupted::TakesNote;
   std::signal(SIGINT, takes_note ? take_note : SIG_IGN);
-  if (takes_note) std::signal(SIGTERM, take_note);
+  std::signal(SIGTERM, takes_note ? take_note : SIG_IGN);
 }
 
 int interruption() {

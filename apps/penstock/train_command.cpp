@@ -279,6 +279,7 @@ void add_train_command(CLI::App& program, Answer& answer) {
       "  penstock train --schedule zbv --layers 2 --width 32 --steps 4 --checkpoint run --log "
       "run.jsonl\n"
       "  penstock train --model mlp --schedule search --ranks 3 --transport shm --steps 4\n"
+      "  penstock train --model mlp --data-parallel 2 --sharded --steps 4\n"
       "\n"
       "Without options, it trains a small GPT on the text that comes with Penstock, in about a "
       "minute\n"
@@ -288,10 +289,10 @@ void add_train_command(CLI::App& program, Answer& answer) {
       "microbatches, the\n"
       "optimizer and the seed: not on the schedule, the ranks or how they reach each other, to the "
       "last\n"
-      "bit; LoopedBFS alone adds gradients in another order. Ctrl-C finishes the step, writes a\n"
-      "checkpoint if there is a folder for it, and ends with status 130; --resume goes on as if "
-      "nothing\n"
-      "had happened, under any schedule.\n"
+      "bit. LoopedBFS and replicas with several microbatches each add gradients in another order.\n"
+      "Ctrl-C finishes the step, writes a checkpoint if there is a folder for it, and ends with "
+      "status 130;\n"
+      "--resume goes on as if nothing had happened, under any schedule and with any replicas.\n"
       "docs/guide/training.md has more.");
   add_train_options(*command, *flags);
   command->callback([flags, command, &answer] {

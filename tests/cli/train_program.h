@@ -43,6 +43,20 @@ class TrainProgram : public ::testing::Test {
     for (const auto& line : log(name)) values.push_back(line.at("loss"));
     return values;
   }
+  // Trains in each of these ways, with the same options besides. Returns the losses of all.
+  std::vector<double> expect_same_losses(const std::string& options,
+                                         const std::vector<std::string>& ways) const {
+    std::vector<double> expected;
+    for (const std::string& way : ways) {
+      SCOPED_TRACE(way);
+      const ProgramResult result = train(options + way + " --log way.jsonl");
+      EXPECT_EQ(result.exit_status, 0) << result.errors;
+      EXPECT_EQ(result.errors, "");
+      if (expected.empty()) expected = losses("way.jsonl");
+      EXPECT_EQ(losses("way.jsonl"), expected);
+    }
+    return expected;
+  }
 
   const TemporaryFolder folder_;
 };

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include <torch/torch.h>
 
@@ -37,6 +38,25 @@ void save(penstock::World& world, const std::shared_ptr<penstock::ProcessRanks>&
   const penstock::CheckpointGroup group =
       penstock::checkpoint_group(world, world.everyone(), ranks);
   penstock::save_checkpoint(folder, states, position, {.keep = 3, .group = group});
+}
+
+void save_replicas(penstock::PipelineReplicas& replicas,
+                   const std::map<int, std::unique_ptr<torch::optim::Optimizer>>& optimizers,
+                   const penstock::TrainingPosition& position,
+                   const std::filesystem::path& folder) {
+  std::vector<penstock::GatheredState> states;
+  std::mutex mutex;
+  replicas.run([&](int replica) {
+    const auto tensors =
+        replica == 0 ? penstock::StageTensors::All : penstock::StageTensors::Parameters;
+    for (const penstock::RankState& state : penstock::rank_states(
+             replicas.replica(replica).stages(), optimizers.at(replica).get(), tensors)) {
+      penstock::GatheredState whole = penstock::gather(state);
+      const std::scoped_lock lock(mutex);
+      states.push_back(std::move(whole));
+    }
+  });
+  penstock::save_checkpoint(folder, states, position);
 }
 
 // docs/concepts/staggered-steps.md

@@ -55,7 +55,7 @@ std::string train_cases(World& world, TransportKind transport, const MeshShape& 
   return lines;
 }
 
-std::string joined(const std::vector<RankEnd>& ends) {
+std::string texts_of(const std::vector<RankEnd>& ends) {
   std::string lines;
   for (const RankEnd& end : ends) {
     EXPECT_TRUE(end.has_returned) << end.text << " (signal " << end.signal << ")";
@@ -68,7 +68,7 @@ std::string joined(const std::vector<RankEnd>& ends) {
 std::vector<std::string> train_forked(const MeshShape& shape, TransportKind transport,
                                       const std::vector<SmallRunOptions>& cases) {
   return sorted_lines(
-      joined(run_forked(shape.pipeline * shape.data, [&](const WorldOptions& options) {
+      texts_of(run_forked(shape.pipeline * shape.data, [&](const WorldOptions& options) {
         World world(options);
         return train_cases(world, transport, shape, cases);
       })));
@@ -145,7 +145,7 @@ TEST(TrainerOverMeshes, SavesWhatOneThreadGoesOnFrom) {
   const testing::TemporaryFolder folder;
   const SmallRunOptions sharded{
       .schedule = "ZBVZeroBubble", .num_ranks = 2, .num_replicas = 4, .is_sharded = true};
-  joined(run_forked(8, [&](const WorldOptions& options) {
+  texts_of(run_forked(8, [&](const WorldOptions& options) {
     World world(options);
     SmallRunOptions own = sharded;
     own.processes = processes_of(world, TransportKind::SharedMemory, {.pipeline = 2, .data = 4});
