@@ -50,7 +50,7 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
   const int num_stages = setup.plan.num_stages();
   if (pipeline.num_sharded_stages() == 0) return "each with all parameters";
   if (pipeline.num_sharded_stages() == num_stages) return "sharded";
-  return fmt::format("{} of {} stages sharded: the others share parameters",
+  return fmt::format("{} of {} stages sharded; the others share parameters, or have none",
                      pipeline.num_sharded_stages(), num_stages);
 }
 

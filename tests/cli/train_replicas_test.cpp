@@ -18,7 +18,7 @@ using TrainReplicas = TrainProgram;
 
 TEST_F(TrainReplicas, HaveTheSameLossesAsThreadsAndProcesses) {
   const std::vector<double> losses =
-      expect_same_losses("--steps 5 --dropout 0.1 --data-parallel 2 ",
+      expect_same_losses("--steps 5 --dropout 0.1 --untied --data-parallel 2 ",
                          {"--ranks 1", "--ranks 2 --schedule zbv --sharded",
                           "--ranks 2 --transport shm", "--ranks 1 --sharded --transport gloo"});
   EXPECT_EQ(losses.size(), 5U);
@@ -32,11 +32,8 @@ TEST_F(TrainReplicas, TellHowTheyAreSpread) {
   ASSERT_EQ(sharded.exit_status, 0) << sharded.errors;
   EXPECT_THAT(sharded.output,
               AllOf(HasSubstr("1F1B: 2 ranks, 2 stages, 8 microbatches of 4 samples, threads\n"
-                              "2 replicas of the pipeline, sharded\n"),
+                              "2 replicas of the pipeline, "),
                     HasSubstr("activations    gathered\n"), HasSubstr("what it writes:\n| The ")));
-  EXPECT_THAT(train("--steps 1 --ranks 2 --schedule zbv --data-parallel 2 --sharded").output,
-              HasSubstr("2 replicas of the pipeline, 2 of 4 stages sharded: the others share "
-                        "parameters\n"));
   EXPECT_THAT(train("--steps 1 --data-parallel 2").output,
               AllOf(HasSubstr("2 replicas of the pipeline, each with all parameters\n"),
                     Not(HasSubstr("gathered"))));
@@ -44,13 +41,15 @@ TEST_F(TrainReplicas, TellHowTheyAreSpread) {
 
 // Four replicas with one microbatch each add gradients in the order of one pipeline.
 TEST_F(TrainReplicas, GoOnFromAndForARunWithoutThem) {
-  ASSERT_EQ(train("--steps 6 --ranks 1 --log whole.jsonl").exit_status, 0);
+  ASSERT_EQ(train("--steps 6 --ranks 1 --untied --log whole.jsonl").exit_status, 0);
   const std::vector<double> whole = losses("whole.jsonl");
   const std::string go_on = "train --checkpoint run --resume --no-report ";
-  ASSERT_EQ(train("--steps 6 --ranks 2 --schedule zbv --data-parallel 4 --sharded --transport shm "
-                  "--checkpoint run --checkpoint-every 2 --log a.jsonl")
-                .exit_status,
-            0);
+  ASSERT_EQ(
+      train(
+          "--steps 6 --untied --ranks 2 --schedule zbv --data-parallel 4 --sharded --transport shm "
+          "--checkpoint run --checkpoint-every 2 --log a.jsonl")
+          .exit_status,
+      0);
   EXPECT_EQ(losses("a.jsonl"), whole);
   for (const char* step : {"4", "6"}) {
     std::filesystem::remove_all(folder_.path(std::string("run/step-0000000") + step));
@@ -77,10 +76,11 @@ TEST_F(TrainReplicas, RefuseWithOneLine) {
                  "a batch of 32 samples cannot be divided into 64 microbatches of one size; use a "
                  "multiple of 64, such as --batch 64");
   // Of several processes, one tells.
-  expect_refusal(train("--data-parallel 2 --sharded --transport shm"),
-                 "--sharded: no stage can be sharded: each shares parameters with another one, "
-                 "such as \"embedding.weight\"; use --untied for a gpt, another number of "
-                 "stages, or leave --sharded out");
+  expect_refusal(
+      train("--data-parallel 2 --sharded --transport shm"),
+      "--sharded: no stage can be sharded: all parameters are in stages that share one, such as "
+      "\"embedding.weight\"; use --untied for a gpt, another number of "
+      "stages, or leave --sharded out");
   ASSERT_EQ(run("generate 1f1b -p 2 -m 4 --output mine.csv").exit_status, 0);
   expect_refusal(run("train --model mlp --schedule mine.csv --data-parallel 2 --microbatches 4"),
                  "the schedule \"mine.csv\" is for 4 microbatches, but each of the 2 replicas has "

@@ -125,17 +125,26 @@ TEST(TrainerOverGloo, HasTheLossesOfOneThread) {
 }
 
 TEST(TrainerOverMeshes, HasTheLossesOfThreads) {
-  const SmallRunOptions reference{.num_ranks = 1, .num_replicas = 2};
+  // Every stage can be sharded.
+  ModelOptions untied = small_gpt();
+  untied.is_tied = false;
+  const SmallRunOptions reference{.num_ranks = 1, .num_replicas = 2, .model = untied};
   std::vector<SmallRunOptions> cases;
   for (const auto& [name, is_sharded] : std::vector<std::pair<const char*, bool>>{
            {"1F1B", false}, {"ZBVZeroBubble", true}, {"Interleaved1F1B", true}}) {
-    cases.push_back(
-        {.schedule = name, .num_ranks = 2, .num_replicas = 2, .is_sharded = is_sharded});
+    cases.push_back({.schedule = name,
+                     .num_ranks = 2,
+                     .num_replicas = 2,
+                     .is_sharded = is_sharded,
+                     .model = untied});
   }
   EXPECT_EQ(train_forked({.pipeline = 2, .data = 2}, TransportKind::SharedMemory, cases),
             expected_lines(reference, cases));
-  const std::vector<SmallRunOptions> flat = {
-      {.schedule = "GPipe", .num_ranks = 1, .num_replicas = 2, .is_sharded = true}};
+  const std::vector<SmallRunOptions> flat = {{.schedule = "GPipe",
+                                              .num_ranks = 1,
+                                              .num_replicas = 2,
+                                              .is_sharded = true,
+                                              .model = untied}};
   EXPECT_EQ(train_forked({.pipeline = 1, .data = 2}, TransportKind::Gloo, flat),
             expected_lines(reference, flat));
 }
@@ -143,8 +152,13 @@ TEST(TrainerOverMeshes, HasTheLossesOfThreads) {
 // Saved by the processes of a mesh, resumed by one thread.
 TEST(TrainerOverMeshes, SavesWhatOneThreadGoesOnFrom) {
   const testing::TemporaryFolder folder;
-  const SmallRunOptions sharded{
-      .schedule = "ZBVZeroBubble", .num_ranks = 2, .num_replicas = 4, .is_sharded = true};
+  SmallRunOptions alone{.num_ranks = 1};
+  alone.model.is_tied = false;
+  SmallRunOptions sharded = alone;
+  sharded.schedule = "ZBVZeroBubble";
+  sharded.num_ranks = 2;
+  sharded.num_replicas = 4;
+  sharded.is_sharded = true;
   texts_of(run_forked(8, [&](const WorldOptions& options) {
     World world(options);
     SmallRunOptions own = sharded;
@@ -155,13 +169,13 @@ TEST(TrainerOverMeshes, SavesWhatOneThreadGoesOnFrom) {
     return std::string();
   }));
   const std::string resumed = run_apart([&] {
-    const SmallRun run({.num_ranks = 1});
+    const SmallRun run(alone);
     run.trainer->resume(folder.path("run/step-00000002"));
     return step_lines("", run);
   });
   // One microbatch per replica: the order of one pipeline.
   const std::string expected = run_apart([&] {
-    const SmallRun run({.num_ranks = 1});
+    const SmallRun run(alone);
     run.losses_of(2);
     return step_lines("", run);
   });

@@ -49,10 +49,11 @@ int count_shardable(const Pipe& pipe) {
   if (shared.empty()) {
     throw ArgumentError("--sharded: the model has no parameters to be sharded; leave it out");
   }
-  throw ArgumentError(fmt::format(
-      "--sharded: no stage can be sharded: each shares parameters with another one, such as {}; "
-      "use --untied for a gpt, another number of stages, or leave --sharded out",
-      quote(shared.front(), 80)));
+  throw ArgumentError(
+      fmt::format("--sharded: no stage can be sharded: all parameters are in stages that share "
+                  "one, such as {}; "
+                  "use --untied for a gpt, another number of stages, or leave --sharded out",
+                  quote(shared.front(), 80)));
 }
 
 StageList local_stages(const Pipe& pipe, const PipelinePlan& plan,
