@@ -20,6 +20,7 @@ std::vector<std::vector<StateEntry>> gather_optimizer(ShardedParameters& paramet
                                                       const torch::optim::Optimizer& optimizer) {
   const std::vector<ParameterSlice>& slices = parameters.slices();
   std::vector<std::vector<StateEntry>> own;
+  own.reserve(slices.size());
   for (const ParameterSlice& slice : slices) own.push_back(state_of(optimizer, slice.tensor));
   std::vector<std::vector<StateEntry>> whole(slices.size());
   for (std::size_t index = 0; index < slices.size(); ++index) {
