@@ -3,6 +3,7 @@
 
 FUZZ_SECONDS ?= 60
 DEMO := build/demo/zero_bubble.csv
+PENSTOCK := build/dev/apps/penstock/penstock
 
 say := @printf '==> %s\n'
 
@@ -28,19 +29,22 @@ build:
 	@tools/build.sh release penstock_program
 	@ln -sfn release/apps/penstock/penstock build/penstock
 
-demo: build
+demo:
+	$(say) 'Building the program, as `make test` does'
+	@tools/install_packages.sh build run bench test
+	@tools/build.sh dev penstock_program
 	$(say) 'Generating a zero-bubble schedule for 3 ranks and 3 microbatches, lowered to sends and receives'
 	@mkdir -p $(dir $(DEMO))
-	build/penstock generate InterleavedZeroBubble --ranks 3 --microbatches 3 --lower --output $(DEMO)
+	$(PENSTOCK) generate InterleavedZeroBubble --ranks 3 --microbatches 3 --lower --output $(DEMO)
 	$(say) 'Proving that it is complete and that no rank can ever wait forever'
-	build/penstock check $(DEMO)
+	$(PENSTOCK) check $(DEMO)
 	$(say) 'Drawing its computations, time runs down: 5I0 works on stage 5, microbatch 0 (F forward, I and W the halves of a backward)'
-	build/penstock generate InterleavedZeroBubble --ranks 3 --microbatches 3 --format table
+	$(PENSTOCK) generate InterleavedZeroBubble --ranks 3 --microbatches 3 --format table
 	$(say) 'Comparing it with others on a page to open in a browser'
-	build/penstock report 1f1b InterleavedZeroBubble zbv --ranks 4 --microbatches 8 --per-rank --output build/demo/report.html
+	$(PENSTOCK) report 1f1b InterleavedZeroBubble zbv --ranks 4 --microbatches 8 --per-rank --output build/demo/report.html
 	@echo 'The page is build/demo/report.html'
 	$(say) 'Training a small GPT on the text of this project, in a pipeline of two ranks'
-	build/penstock train --report build/demo/training.html
+	$(PENSTOCK) train --report build/demo/training.html
 
 test:
 	$(say) 'Building and running all tests'

@@ -24,6 +24,16 @@ function(penstock_target target)
   endif()
 endfunction()
 
+# penstock_program_target(<target>): likewise, for programs, tests among them, and for what serves them alone.
+function(penstock_program_target target)
+  penstock_target(${target})
+  if(PENSTOCK_UNITY_PROGRAMS)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
+    # Of names in a neighbour of the batch.
+    target_compile_options(${target} PRIVATE -Wno-shadow)
+  endif()
+endfunction()
+
 # penstock_batch_by_layer(<target>): after its sources are known. A unity build then compiles those of
 # one layer together, so that names in unnamed namespaces are unique if they are so in a layer.
 function(penstock_batch_by_layer target)
