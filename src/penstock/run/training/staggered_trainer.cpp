@@ -100,33 +100,7 @@ class StaggeredTrainer::Impl {
     for (const auto& [rank, own] : stages) add_rank(rank, own, make_optimizer);
   }
 
-  void run(const StaggeredSteps& steps) {
-    if (!steps.batch) throw ArgumentError("staggered steps need StaggeredSteps::batch");
-    Outcomes outcomes(steps.first, steps.take_outcome);
-    const bool tells = static_cast<bool>(steps.take_outcome);
-    StepSeries series{.num_steps = steps.count,
-                      .batch = [&](std::int64_t step) { return steps.batch(steps.first + step); },
-                      .make_update =
-                          [&](int rank, std::span<PipelineStage* const> /*stages*/) {
-                            StaggeredRules rules{.max_norm = options_.max_norm,
-                                                 .learning_rate = options_.learning_rate,
-                                                 .settled = {}};
-                            if (tells && rank == last_rank_) {
-                              rules.settled = [&](std::int64_t step, const GradientNorm& gradients,
-                                                  bool was_rolled_back) {
-                                outcomes.settle(step, gradients, was_rolled_back);
-                              };
-                            }
-                            return std::make_unique<StaggeredRank>(*models_.at(rank),
-                                                                   std::move(rules), steps.first);
-                          }};
-    if (tells) {
-      series.take_result = [&](std::int64_t step, StepResult result) {
-        outcomes.add_result(step, std::move(result));
-      };
-    }
-    pipeline_.run_series(series);
-  }
+  void run(const StaggeredSteps& steps);
 
   std::vector<torch::optim::Optimizer*> optimizers() const {
     std::vector<torch::optim::Optimizer*> list;
@@ -180,6 +154,34 @@ class StaggeredTrainer::Impl {
   std::vector<std::unique_ptr<torch::optim::Optimizer>> optimizers_;  // by rank, ascending
   std::map<int, std::unique_ptr<RankModel>> models_;                  // by rank
 };
+
+void StaggeredTrainer::Impl::run(const StaggeredSteps& steps) {
+  if (!steps.batch) throw ArgumentError("staggered steps need StaggeredSteps::batch");
+  Outcomes outcomes(steps.first, steps.take_outcome);
+  const bool tells = static_cast<bool>(steps.take_outcome);
+  StepSeries series{.num_steps = steps.count,
+                    .batch = [&](std::int64_t step) { return steps.batch(steps.first + step); },
+                    .make_update =
+                        [&](int rank, std::span<PipelineStage* const> /*stages*/) {
+                          StaggeredRules rules{.max_norm = options_.max_norm,
+                                               .learning_rate = options_.learning_rate,
+                                               .settled = {}};
+                          if (tells && rank == last_rank_) {
+                            rules.settled = [&](std::int64_t step, const GradientNorm& gradients,
+                                                bool was_rolled_back) {
+                              outcomes.settle(step, gradients, was_rolled_back);
+                            };
+                          }
+                          return std::make_unique<StaggeredRank>(*models_.at(rank),
+                                                                 std::move(rules), steps.first);
+                        }};
+  if (tells) {
+    series.take_result = [&](std::int64_t step, StepResult result) {
+      outcomes.add_result(step, std::move(result));
+    };
+  }
+  pipeline_.run_series(series);
+}
 
 StaggeredTrainer::StaggeredTrainer(PipelineSchedule& pipeline, const MakeOptimizer& make_optimizer,
                                    StaggeredOptions options)
