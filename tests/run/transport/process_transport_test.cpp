@@ -82,6 +82,32 @@ TEST_P(ProcessTransportTest, NoticesRanksWithAnotherNumberOfMicrobatches) {
   });
 }
 
+TEST_P(ProcessTransportTest, NamesTheRankThatDoesNotComeInTime) {
+  run_in_processes(3, [](const WorldOptions& world_options) {
+    World world(world_options);
+    ProcessTransportOptions impatient = options();
+    impatient.connect_timeout = std::chrono::milliseconds(200);
+    if (world.rank() != 2) {
+      EXPECT_THAT(message_of([&] { open_transport(world, world.everyone(), impatient); }),
+                  StartsWith("waited 0.2 s for rank 2, which did not come to \"transport/"));
+    }
+    world.exchange(world.everyone(), "tried", "");
+  });
+}
+
+TEST_P(ProcessTransportTest, EndsTheOpeningWhenItIsToldTo) {
+  run_in_processes(2, [](const WorldOptions& world_options) {
+    World world(world_options);
+    ProcessTransportOptions warned = options();
+    warned.look = [] { throw TransportError("rank 1 has died"); };
+    if (world.rank() == 0) {
+      EXPECT_EQ(message_of([&] { open_transport(world, world.everyone(), warned); }),
+                "rank 1 has died");
+    }
+    world.exchange(world.everyone(), "tried", "");
+  });
+}
+
 TEST_P(ProcessTransportTest, NamesTheRankThatHasExited) {
   run({[](Transport& transport) {
          Message message;

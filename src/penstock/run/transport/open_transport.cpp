@@ -113,7 +113,9 @@ class Opening {
                                       .deadline = options_.deadline,
                                       .name = topic_,
                                       .address = world_.member(world_.rank()).address,
-                                      .connect_timeout = world_.timeout()};
+                                      .connect_timeout = options_.connect_timeout.count() > 0
+                                                             ? options_.connect_timeout
+                                                             : world_.timeout()};
     auto gloo = make_gloo_transport(world_.store(), gloo_options);
     if (shared_memory_ == nullptr) return gloo;
     return std::make_unique<MixedTransport>(std::move(shared_memory_), std::move(gloo),
@@ -121,6 +123,11 @@ class Opening {
   }
 
  private:
+  std::vector<std::string> exchange(const char* what, const std::string& value) {
+    return world_.exchange(group_, fmt::format("{}/{}", topic_, what), value,
+                           {.timeout = options_.connect_timeout, .look = options_.look});
+  }
+
   void introduce() {
     Introduction self{.fingerprint = options_.fingerprint,
                       .extent = options_.extent,
@@ -140,7 +147,7 @@ class Opening {
         self.problem = error.what();
       }
     }
-    for (const std::string& text : world_.exchange(group_, topic_ + "/ranks", write(self))) {
+    for (const std::string& text : exchange("ranks", write(self))) {
       introductions_.push_back(parse(text));
     }
     for (int peer = 0; peer < group_.size(); ++peer) require_same_program(self, peer);
@@ -171,7 +178,7 @@ class Opening {
     for (int peer = 0; peer < group_.size(); ++peer) {
       problems.push_back(peer == rank_ ? "" : try_to_connect(peer));
     }
-    const auto told = world_.exchange(group_, topic_ + "/reached", nlohmann::json(problems).dump());
+    const auto told = exchange("reached", nlohmann::json(problems).dump());
     for (int first = 0; first < group_.size(); ++first) {
       const auto reached = nlohmann::json::parse(told[static_cast<std::size_t>(first)]);
       for (int second = 0; second < group_.size(); ++second) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,9 @@ struct ProcessTransportOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
   // How long a wait spins before it parks. Default: 100 us if every rank of this host has a core.
   std::optional<std::chrono::nanoseconds> spin = std::nullopt;
+  std::chrono::milliseconds connect_timeout = {};  // for all ranks to come; 0: that of the world
+  // Called again and again while ranks are missing. What it throws ends the opening.
+  std::function<void()> look = {};
 };
 
 // This process's way to the other ranks of `group`, which number themselves by their place in it.
