@@ -221,13 +221,13 @@ double median_of(std::vector<double> seconds) {
 // What a message takes, one way.
 struct Cost {
   double time = 0;  // seconds
-  // Of this process, for a send and a receive: what one message takes at both ends.
+  // Of this thread, for a send and a receive: what one message takes at both ends.
   double processor_time = 0;
 };
 
 double processor_seconds() {
   timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 

@@ -39,7 +39,7 @@ struct HeaderCost {
   double median = 0;        // seconds one way
   double low_quartile = 0;  // of the differences
   double high_quartile = 0;
-  // The same in processor time of both ends: median.
+  // The same in processor time of the threads that send and receive, at both ends together: median.
   double processor_time = 0;
 };
 
