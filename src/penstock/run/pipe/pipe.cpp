@@ -12,6 +12,7 @@
 #include "penstock/base/text.h"
 #include "penstock/run/capture/pipe_split.h"
 #include "penstock/run/capture/script.h"
+#include "penstock/run/stage/stage_layout.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +28,13 @@ PipeInfo::Stage describe_stage(const StageModule& module) {
   }
   for (const auto& [name, tensor] : module.named_buffers()) stage.buffers.push_back(name);
   return stage;
+}
+
+std::vector<std::uint64_t> layouts_of(const std::vector<std::shared_ptr<StageModule>>& modules) {
+  std::vector<std::uint64_t> layouts;
+  layouts.reserve(modules.size());
+  for (const auto& module : modules) layouts.push_back(layout_of(*module));
+  return layouts;
 }
 
 CutPositions cuts_of(const CapturedModel& model, const Microbatch& example,
@@ -68,11 +76,13 @@ Pipe::Pipe(std::vector<StageGraph> stages) {
     if (index + 1 < inputs.size()) info_.stages.back().outputs = inputs[index + 1];
   }
   info_.shared_parameters.assign(shared.begin(), shared.end());
+  layouts_ = layouts_of(modules_);
 }
 
 Pipe::Pipe(std::vector<std::shared_ptr<StageModule>> stages) : modules_(std::move(stages)) {
   if (modules_.empty()) throw ArgumentError("a pipe needs at least one stage");
   for (const auto& module : modules_) info_.stages.push_back(describe_stage(*module));
+  layouts_ = layouts_of(modules_);
 }
 
 std::shared_ptr<StageModule> Pipe::stage_module(int index) const {
@@ -87,7 +97,8 @@ std::shared_ptr<PipelineStage> Pipe::build_stage(int index,
                                                  std::optional<at::Device> device) const {
   std::shared_ptr<StageModule> module = stage_module(index);
   if (device) module->to(*device);
-  return std::make_shared<PipelineStage>(std::move(module), StagePosition{index, num_stages()});
+  return std::make_shared<PipelineStage>(std::move(module),
+                                         StagePosition{index, num_stages(), layouts_});
 }
 
 std::vector<std::shared_ptr<PipelineStage>> Pipe::build_stages(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,7 +69,8 @@ class Pipe {
  private:
   std::vector<std::shared_ptr<StageModule>> modules_;
   PipeInfo info_;
-  std::vector<std::string> graphs_;  // the text of each stage, if it was captured
+  std::vector<std::uint64_t> layouts_;  // of the stages, when they were cut
+  std::vector<std::string> graphs_;     // the text of each stage, if it was captured
 
   friend std::string to_string(const Pipe& pipe);
 };

@@ -63,7 +63,8 @@ class PipelineSchedule::Impl {
     exchange_keys_ = {.first_stage = shared_exchange_->extent().num_stages,
                       .num_ranks = program_.num_ranks(),
                       .num_microbatches = options_.num_microbatches};
-    fabric_ = connect(options_, program_, shared_exchange_->extent(), exchange_keys_.num_stages());
+    fabric_ = connect(options_, program_, stages_, shared_exchange_->extent(),
+                      exchange_keys_.num_stages());
     replicas_.emplace(options_, program_, stages_, placement, local_ranks_);
     ranks_ = std::make_unique<LocalRanks>(local_ranks_, *fabric_, *replicas_,
                                           thread_options(options_, num_busy_threads()));

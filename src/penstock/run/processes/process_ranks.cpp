@@ -121,10 +121,10 @@ void ProcessRanks::require_healthy() const {
 
 std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                               const FabricOptions& options) {
-  const Agreement own = make_agreement(program, options.extent, options_.model);
+  const Agreement own = make_agreement(program, options, options_.model);
+  const std::chrono::milliseconds patience = std::min(world_.timeout(), options_.deadline);
   const std::vector<std::string> told =
-      monitor_->exchange(fmt::format("agreement/{}", num_connections_++), to_text(own),
-                         std::min(world_.timeout(), options_.deadline));
+      monitor_->exchange(fmt::format("agreement/{}", num_connections_++), to_text(own), patience);
   const Agreement first = parse_agreement(told.front());
   for (std::size_t rank = 1; rank < told.size(); ++rank) {
     const std::string problem = difference(first, parse_agreement(told[rank]));
@@ -140,7 +140,9 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                     {.kind = options_.transport,
                                      .extent = messages,
                                      .fingerprint = fingerprint_of(own),
-                                     .deadline = kLastResort * options.deadline});
+                                     .deadline = kLastResort * options.deadline,
+                                     .connect_timeout = patience,
+                                     .look = [this] { require_healthy(); }});
     return std::make_unique<ProcessFabric>(monitor_, std::move(transport), local_ranks().front(),
                                            num_ranks(), options.deadline);
   } catch (const Error& error) {

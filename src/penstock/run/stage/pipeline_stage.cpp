@@ -48,12 +48,11 @@ at::Tensor leaf_of(const at::Tensor& tensor) {
 }  // namespace
 
 PipelineStage::PipelineStage(std::shared_ptr<StageModule> module, StagePosition position)
-    : module_(std::move(module)), position_(position) {
+    : module_(std::move(module)), position_(std::move(position)) {
   if (module_ == nullptr) throw ArgumentError("a stage needs a module");
-  if (position.index < 0 || position.index >= position.num_stages) {
+  if (index() < 0 || index() >= num_stages()) {
     throw ArgumentError(fmt::format("stage {} is not one of {}; stages are numbered from 0",
-                                    position.index,
-                                    counted(position.num_stages, "stage", "stages")));
+                                    index(), counted(num_stages(), "stage", "stages")));
   }
   parameters();  // claims those that are shared
 }

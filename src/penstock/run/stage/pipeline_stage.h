@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,8 @@ class StageError : public Error {
 struct StagePosition {
   int index = 0;
   int num_stages = 1;
+  // layout_of() all stages, from whoever has cut the whole model; empty if nobody has.
+  std::vector<std::uint64_t> model_layouts = {};
 };
 
 // A gradient that belongs to a tensor of the caller, not of the pipeline.
@@ -45,6 +48,7 @@ class PipelineStage {
 
   int index() const { return position_.index; }
   int num_stages() const { return position_.num_stages; }
+  const std::vector<std::uint64_t>& model_layouts() const { return position_.model_layouts; }
   bool is_first() const { return position_.index == 0; }
   bool is_last() const { return position_.index == position_.num_stages - 1; }
 

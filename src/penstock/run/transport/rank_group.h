@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <vector>
@@ -48,6 +49,9 @@ struct FabricOptions {
   int num_exchange_stages = 0;
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
   int num_busy_threads = 1;                                      // of this process, during a step
+  // By stage of the program, a fingerprint of what it is; 0 where this process does not know. Those
+  // that several processes know must be the same.
+  std::vector<std::uint64_t> stage_layouts = {};
 };
 
 // The ranks of a pipeline that are not all threads of one process; or the replicas of one rank,

@@ -10,6 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/prover/check.h"
+#include "penstock/run/stage/stage_layout.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
 namespace penstock {
@@ -44,11 +45,12 @@ std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& 
 }
 
 std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
-                                Extent extent, int num_exchange_stages) {
+                                const StageList& stages, Extent extent, int num_exchange_stages) {
   if (options.group != nullptr) {
     return options.group->connect(program, {.extent = extent,
                                             .num_exchange_stages = num_exchange_stages,
-                                            .deadline = options.deadline});
+                                            .deadline = options.deadline,
+                                            .stage_layouts = known_layouts(stages)});
   }
   extent.num_stages += num_exchange_stages;
   return std::make_unique<InProcessHub>(program.num_ranks(), extent,

@@ -21,9 +21,10 @@ LowerOptions lower_options(const ScheduleOptions& options, const StageList& stag
 // number of them.
 std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& program);
 
-// What connects all ranks; `num_exchange_stages` is for messages beside those of the program.
+// What connects all ranks, those that have `stages` and the others; `num_exchange_stages` is for
+// messages beside those of the program.
 std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
-                                Extent extent, int num_exchange_stages);
+                                const StageList& stages, Extent extent, int num_exchange_stages);
 
 // For `num_threads` of this process that are at work at the same time.
 RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads);

@@ -1,42 +1,48 @@
 #include "penstock/run/processes/internal/agreement.h"
 
 #include <algorithm>
-#include <string_view>
+#include <cstddef>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/fingerprint.h"
 #include "penstock/base/text.h"
 
 namespace penstock {
 namespace {
 
-// FNV-1a: the same on every machine.
-constexpr std::uint64_t kHashSeed = 14695981039346656037U;
-
-std::uint64_t add_to_hash(std::uint64_t hash, std::string_view text) {
-  constexpr std::uint64_t kPrime = 1099511628211U;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * kPrime;
-  return hash;
+// The first stage that both know and that is not the same; -1 if there is none.
+int different_stage(const std::vector<std::uint64_t>& one,
+                    const std::vector<std::uint64_t>& other) {
+  for (std::size_t stage = 0; stage < std::min(one.size(), other.size()); ++stage) {
+    const bool are_known = one[stage] != 0 && other[stage] != 0;
+    if (are_known && one[stage] != other[stage]) return static_cast<int>(stage);
+  }
+  return -1;
 }
 
 }  // namespace
 
-Agreement make_agreement(const Schedule& program, Extent extent, const std::string& model) {
-  Agreement agreement{.version = PENSTOCK_VERSION, .model = model, .extent = extent, .lists = {}};
+Agreement make_agreement(const Schedule& program, const FabricOptions& options,
+                         const std::string& model) {
+  Agreement agreement{.version = PENSTOCK_VERSION,
+                      .model = model,
+                      .extent = options.extent,
+                      .lists = {},
+                      .layouts = options.stage_layouts};
   for (const std::vector<Action>& actions : program.ranks) {
-    std::uint64_t hash = kHashSeed;
-    for (const Action& action : actions) hash = add_to_hash(hash, to_string(action) + ",");
-    agreement.lists.push_back(hash);
+    Fingerprint list;
+    for (const Action& action : actions) list.add(to_string(action) + ",");
+    agreement.lists.push_back(list.value());
   }
   return agreement;
 }
 
 std::uint64_t fingerprint_of(const Agreement& agreement) {
-  std::uint64_t hash = kHashSeed;
-  for (const std::uint64_t list : agreement.lists)
-    hash = add_to_hash(hash, fmt::format("{:x},", list));
-  return hash;
+  Fingerprint program;
+  for (const std::uint64_t list : agreement.lists) program.add(fmt::format("{:x},", list));
+  return program.value();
 }
 
 std::string to_text(const Agreement& agreement) {
@@ -44,7 +50,8 @@ std::string to_text(const Agreement& agreement) {
                                {"model", agreement.model},
                                {"stages", agreement.extent.num_stages},
                                {"microbatches", agreement.extent.num_microbatches},
-                               {"lists", agreement.lists}};
+                               {"lists", agreement.lists},
+                               {"layouts", agreement.layouts}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -56,6 +63,7 @@ Agreement parse_agreement(const std::string& text) {
   agreement.model = json.value("model", "");
   agreement.extent = {json.value("stages", 0), json.value("microbatches", 0)};
   agreement.lists = json.value("lists", std::vector<std::uint64_t>());
+  agreement.layouts = json.value("layouts", std::vector<std::uint64_t>());
   return agreement;
 }
 
@@ -84,9 +92,17 @@ std::string difference(const Agreement& expected, const Agreement& found) {
   }
   const auto [first, other] =
       std::mismatch(found.lists.begin(), found.lists.end(), expected.lists.begin());
-  if (first == found.lists.end()) return {};
-  return fmt::format("has another schedule: its actions of rank {} are different",
-                     first - found.lists.begin());
+  if (first != found.lists.end()) {
+    return fmt::format("has another schedule: its actions of rank {} are different",
+                       first - found.lists.begin());
+  }
+  if (const int stage = different_stage(found.layouts, expected.layouts); stage >= 0) {
+    return fmt::format(
+        "has another model: the names, types or shapes of the tensors of its stage {} are "
+        "different",
+        stage);
+  }
+  return {};
 }
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/transport/rank_group.h"
 
 namespace penstock {
 
@@ -13,10 +14,12 @@ struct Agreement {
   std::string version;  // of Penstock
   std::string model;    // as the user calls it
   Extent extent;
-  std::vector<std::uint64_t> lists;  // a fingerprint of each rank's actions
+  std::vector<std::uint64_t> lists;    // a fingerprint of each rank's actions
+  std::vector<std::uint64_t> layouts;  // of the stages' tensors; 0 where the process knows nothing
 };
 
-Agreement make_agreement(const Schedule& program, Extent extent, const std::string& model);
+Agreement make_agreement(const Schedule& program, const FabricOptions& options,
+                         const std::string& model);
 
 // Of the whole program.
 std::uint64_t fingerprint_of(const Agreement& agreement);
