@@ -34,10 +34,13 @@ inline StorePtr make_tcp_store(const std::string& address, int port, bool is_ser
   use_plain_sockets(options);
   auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
   store->setTimeout(std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(5)));
-  // In 1.13 a connection without a first get() waits for answers without end.
-  store->set("hello", {});
-  store->get("hello");
   return store;
+}
+
+// To be called on a new connection: without a first get() it waits for answers without end in 1.13.
+inline void greet(c10d::Store& store) {
+  store.set("hello", {});
+  store.get("hello");
 }
 
 }  // namespace penstock

@@ -18,6 +18,20 @@
 namespace penstock {
 namespace {
 
+// The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
+// end of the process then.
+template <typename Owner>
+void let_go_of_server(Owner owner) {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  auto end = std::make_shared<std::promise<void>>();
+  const std::future<void> is_over = end->get_future();
+  std::thread([owner = std::move(owner), end]() mutable {
+    owner = Owner();
+    end->set_value();
+  }).detach();
+  is_over.wait_for(kPatience);
+}
+
 // Lets a client reach its server at once: 1.13 itself tries again only after a second.
 StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
@@ -27,7 +41,10 @@ StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) 
                                  std::chrono::duration<double>(options.timeout).count(), error));
   }
   try {
-    return make_tcp_store(options.master_address, options.master_port, false, options.timeout);
+    StorePtr store =
+        make_tcp_store(options.master_address, options.master_port, false, options.timeout);
+    greet(*store);
+    return store;
   } catch (const std::exception& error) {
     throw WorldError(fmt::format("rank {} got no answer from rank 0 at {}: {}", options.rank,
                                  to_string(master), error.what()));
@@ -35,14 +52,25 @@ StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) 
 }
 
 StorePtr listen_as_master(const WorldOptions& options, const Endpoint& master) {
+  StorePtr store;
   try {
-    return make_tcp_store(options.master_address, options.master_port, true, options.timeout);
+    store = make_tcp_store(options.master_address, options.master_port, true, options.timeout);
   } catch (const std::exception&) {
     throw WorldError(
         fmt::format("rank 0 cannot listen on {}: the port is in use, or not allowed; choose "
                     "another one for all ranks (MASTER_PORT)",
                     to_string(master)));
   }
+  try {
+    greet(*store);
+  } catch (const std::exception& error) {
+    let_go_of_server(std::move(store));
+    throw WorldError(
+        fmt::format("rank 0 listens on {}, but gets no answer there itself, so somebody may have "
+                    "sent half of a message to that port: {}",
+                    to_string(master), error.what()));
+  }
+  return store;
 }
 
 StorePtr make_store(const WorldOptions& options) {
@@ -111,17 +139,7 @@ Store::Store(const WorldOptions& options)
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Store::~Store() {
-  if (impl_ == nullptr || !impl_->is_server()) return;
-  // The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
-  // end of the process then.
-  constexpr auto kPatience = std::chrono::seconds(1);
-  auto end = std::make_shared<std::promise<void>>();
-  const std::future<void> is_over = end->get_future();
-  std::thread([impl = std::move(impl_), end]() mutable {
-    impl.reset();
-    end->set_value();
-  }).detach();
-  is_over.wait_for(kPatience);
+  if (impl_ != nullptr && impl_->is_server()) let_go_of_server(std::move(impl_));
 }
 
 std::unique_ptr<Store> Store::connect_again() const {
