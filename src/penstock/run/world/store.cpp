@@ -1,5 +1,6 @@
 #include "penstock/run/world/store.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -92,8 +93,8 @@ std::string place_of(const WorldOptions& options) {
 constexpr std::uint8_t kFirstByte = '=';
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) {
-  std::vector<std::uint8_t> bytes = {kFirstByte};
-  bytes.insert(bytes.end(), text.begin(), text.end());
+  std::vector<std::uint8_t> bytes(1 + text.size(), kFirstByte);
+  std::copy(text.begin(), text.end(), bytes.begin() + 1);
   return bytes;
 }
 
