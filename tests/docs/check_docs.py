@@ -124,7 +124,8 @@ def findings_in(page, folder, environment, compile_command, run_flags, examples,
 
 
 def broken_links_in(page, root):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.text):
+    text = re.sub(r"^```.*?^```", "", page.text, flags=re.DOTALL | re.MULTILINE)  # lambdas are no links
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not ((root / page.name).parent / target).exists():
             yield f"{page.name}: the link to {target} leads nowhere"
 
