@@ -22,6 +22,7 @@
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 #include "tests/run/support/replica_training.h"
+#include "tests/run/training/troubled_run.h"
 
 // Replicas of a pipeline that take steps without a barrier: to the bit what they give with one.
 namespace penstock {
@@ -30,17 +31,6 @@ namespace {
 constexpr int kReplicas = 2;
 constexpr int kReplicaMicrobatches = 4;
 constexpr int kReplicaRows = 2 * kReplicaMicrobatches;
-constexpr int kReplicaSteps = 9;
-constexpr double kReplicaNorm = 50;
-
-// The gradients of step 3 are not finite, because of one microbatch of the last replica; those of
-// 5, 6 and 8 are too long.
-bool has_bad_gradients(std::int64_t step) {
-  return step == 3;
-}
-bool has_long_gradients(std::int64_t step) {
-  return step == 5 || step == 6 || step == 8;
-}
 
 // What is trained.
 struct ReplicaSubject {
@@ -70,15 +60,15 @@ JoinedBatch joined_batch(const ReplicaSubject& subject, std::int64_t step) {
   const int rows = kReplicas * kReplicaRows;
   JoinedBatch batch{.inputs = subject.make_inputs(rows).roll(step, 0),
                     .targets = subject.make_targets(rows).roll(2 * step, 0).clone()};
-  if (has_bad_gradients(step)) batch.targets[-2].fill_(std::numeric_limits<float>::quiet_NaN());
-  if (has_long_gradients(step)) batch.targets *= 1000;
+  if (is_bad(step)) batch.targets[-2].fill_(std::numeric_limits<float>::quiet_NaN());
+  if (is_long(step)) batch.targets *= 1000;
   return batch;
 }
 
 // Made by one thread, because models draw them from the generator that all threads share.
 std::vector<JoinedBatch> joined_batches(const ReplicaSubject& subject) {
   std::vector<JoinedBatch> batches;
-  for (int step = 0; step < kReplicaSteps; ++step) batches.push_back(joined_batch(subject, step));
+  for (int step = 0; step < kTroubledSteps; ++step) batches.push_back(joined_batch(subject, step));
   return batches;
 }
 
@@ -131,13 +121,13 @@ std::vector<TrainedReplica> train_replicas_with_barrier(const ReplicaSubject& su
     optimizers.push_back(replica_optimizer(replicas->replica(index).parameters()));
   }
   std::vector<TrainedReplica> trained(kReplicas);
-  for (std::int64_t step = 0; step < kReplicaSteps; ++step) {
+  for (std::int64_t step = 0; step < kTroubledSteps; ++step) {
     const JoinedBatch batch = joined_batch(subject, step);
     const StepResult result =
         replicas->step({batch.inputs}, {.target = batch.targets, .return_outputs = false});
     replicas->run([&](int index) {
       const auto place = static_cast<std::size_t>(index);
-      const GradientNorm gradients = clip_grad_norm(replicas->replica(index), kReplicaNorm);
+      const GradientNorm gradients = clip_grad_norm(replicas->replica(index), kTroubledNorm);
       if (gradients.is_finite()) optimizers[place]->step();
       for (const torch::Tensor& parameter : replicas->replica(index).parameters()) {
         parameter.mutable_grad().reset();
@@ -153,7 +143,7 @@ std::vector<TrainedReplica> train_replicas_with_barrier(const ReplicaSubject& su
 
 StaggeredSteps steps_of(const std::vector<JoinedBatch>& batches, int replica,
                         TrainedReplica& trained) {
-  return {.count = kReplicaSteps,
+  return {.count = kTroubledSteps,
           .batch =
               [&batches, replica](std::int64_t step) {
                 const JoinedBatch& batch = batches[static_cast<std::size_t>(step)];
@@ -173,7 +163,7 @@ std::vector<std::unique_ptr<StaggeredTrainer>> make_trainers(PipelineReplicas& r
   std::vector<std::unique_ptr<StaggeredTrainer>> trainers;
   for (int index = 0; index < replicas.num_replicas(); ++index) {
     trainers.push_back(std::make_unique<StaggeredTrainer>(
-        replicas.replica(index), replica_optimizer, StaggeredOptions{.max_norm = kReplicaNorm}));
+        replicas.replica(index), replica_optimizer, StaggeredOptions{.max_norm = kTroubledNorm}));
   }
   return trainers;
 }
@@ -204,7 +194,7 @@ void expect_same_training(const ReplicaSubject& subject, const std::string& sche
                 testing::Pointwise(testing::NanSensitiveDoubleEq(), expected[replica].norms));
     ASSERT_EQ(found[replica].losses.size(), expected[replica].losses.size());
     for (std::size_t step = 0; step < found[replica].losses.size(); ++step) {
-      if (has_bad_gradients(static_cast<std::int64_t>(step))) continue;
+      if (is_bad(static_cast<std::int64_t>(step))) continue;
       expect_equal(found[replica].losses[step], expected[replica].losses[step], "loss");
     }
     // Step 6 comes after a guess that was wrong, so it is not guessed.

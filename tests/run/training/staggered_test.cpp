@@ -22,6 +22,7 @@
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 #include "tests/run/support/rank_processes.h"
+#include "tests/run/training/troubled_run.h"
 
 // Staggered steps give what steps with a barrier give, to the bit.
 namespace penstock {
@@ -31,17 +32,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int kMicrobatches = 4;
-constexpr int kSteps = 9;
-constexpr double kMaxNorm = 50;
-
-// What happens in the steps of a run. The gradients of step 3 are not finite, because of one
-// microbatch; those of 5, 6 and 8 are too long.
-bool is_bad(std::int64_t step) {
-  return step == 3;
-}
-bool is_long(std::int64_t step) {
-  return step == 5 || step == 6 || step == 8;
-}
 
 struct Setting {
   std::string schedule;
@@ -65,7 +55,7 @@ double rate_of(std::int64_t step) {
                         .minimum = 0.001,
                         .decay = Decay::Cosine,
                         .num_warm_up_steps = 2,
-                        .num_steps = kSteps},
+                        .num_steps = kTroubledSteps},
                        step);
 }
 
@@ -101,7 +91,8 @@ struct Trained {
 };
 
 // The ordinary loop.
-Trained train_with_barrier(const TestModel& model, const Setting& setting, int num_steps = kSteps) {
+Trained train_with_barrier(const TestModel& model, const Setting& setting,
+                           int num_steps = kTroubledSteps) {
   const Schedule order = order_of(setting);
   Trained trained{.blocks = model.make(extent_of(order).num_stages)};
   PipelineSchedule pipeline(make_stages(trained.blocks), order,
@@ -111,7 +102,7 @@ Trained train_with_barrier(const TestModel& model, const Setting& setting, int n
   for (std::int64_t step = 0; step < num_steps; ++step) {
     StepBatch batch = batch_of(model, step);
     trained.losses.push_back(pipeline.step(std::move(batch.inputs), batch.options).losses);
-    const GradientNorm gradients = clip_grad_norm(pipeline, kMaxNorm);
+    const GradientNorm gradients = clip_grad_norm(pipeline, kTroubledNorm);
     trained.norms.push_back(gradients.norm);
     set_learning_rate(*optimizer, rate_of(step));
     if (gradients.is_finite()) optimizer->step();
@@ -128,7 +119,7 @@ StaggeredTrainer::MakeOptimizer optimizers_of(const Setting& setting) {
 
 Trained train_staggered(const TestModel& model, const Setting& setting,
                         const std::shared_ptr<RankGroup>& group = nullptr,
-                        const std::vector<std::int64_t>& parts = {kSteps}) {
+                        const std::vector<std::int64_t>& parts = {kTroubledSteps}) {
   const Schedule order = order_of(setting);
   const int num_stages = extent_of(order).num_stages;
   Trained trained{.blocks = model.make(num_stages)};
@@ -142,7 +133,7 @@ Trained train_staggered(const TestModel& model, const Setting& setting,
   PipelineSchedule pipeline(
       stages, order, {.num_microbatches = kMicrobatches, .group = group, .loss = model.loss});
   StaggeredTrainer trainer(pipeline, optimizers_of(setting),
-                           {.max_norm = kMaxNorm, .learning_rate = rate_of});
+                           {.max_norm = kTroubledNorm, .learning_rate = rate_of});
   std::int64_t first = 0;
   for (const std::int64_t count : parts) {
     trainer.run({.first = first,
