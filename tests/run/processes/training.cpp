@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "penstock/base/fingerprint.h"
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/pipe/pipe.h"
@@ -20,12 +21,9 @@ namespace penstock {
 std::uint64_t fingerprint(const torch::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   const torch::Tensor dense = tensor.detach().contiguous();
-  const auto* bytes = static_cast<const unsigned char*>(dense.data_ptr());
-  std::uint64_t hash = 14695981039346656037U;
-  for (std::size_t index = 0; index < dense.nbytes(); ++index) {
-    hash = (hash ^ bytes[index]) * 1099511628211U;
-  }
-  return hash;
+  Fingerprint bytes;
+  bytes.add({static_cast<const char*>(dense.data_ptr()), dense.nbytes()});
+  return bytes.value();
 }
 
 namespace {
