@@ -20,17 +20,6 @@ namespace {
 
 constexpr int kReduced = 0;  // channel of a bucket, backward; forward are both for gathers in turn
 
-// A parameter that is a part of something larger, or has gaps, gets memory of its own.
-void make_compact(const at::Tensor& parameter) {
-  const bool is_compact = is_dense(parameter) && parameter.storage_offset() == 0 &&
-                          parameter.storage().nbytes() == parameter.nbytes();
-  if (is_compact) return;
-  const at::NoGradGuard no_grad;
-  at::Tensor copy = parameter.detach().clone();
-  if (!is_dense(copy)) copy = copy.contiguous();
-  parameter.set_data(copy);
-}
-
 }  // namespace
 
 // A bucket of gradients on its way.

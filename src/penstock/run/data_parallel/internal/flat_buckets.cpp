@@ -13,6 +13,11 @@
 namespace penstock {
 namespace {
 
+// Whether the elements of `tensor` fill its memory without gaps, in whatever order.
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+}
+
 constexpr std::int64_t kAlignment = 64;  // bytes, of libtorch's allocator
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
@@ -98,8 +103,14 @@ std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int num
   return buckets;
 }
 
-bool is_dense(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+void make_compact(const at::Tensor& parameter) {
+  const bool is_compact = is_dense(parameter) && parameter.storage_offset() == 0 &&
+                          parameter.storage().nbytes() == parameter.nbytes();
+  if (is_compact) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor copy = parameter.detach().clone();
+  if (!is_dense(copy)) copy = copy.contiguous();
+  parameter.set_data(copy);
 }
 
 at::Tensor in_memory_order(const at::Tensor& tensor, const at::Tensor& parameter) {

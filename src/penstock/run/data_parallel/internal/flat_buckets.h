@@ -47,8 +47,8 @@ struct Bucket {
 std::vector<Bucket> make_buckets(std::span<const at::Tensor> parameters, int num_slices,
                                  std::int64_t bucket_bytes);
 
-// Whether the elements of `tensor` fill its memory without gaps, in whatever order.
-bool is_dense(const at::Tensor& tensor);
+// Gives a parameter that is a part of something larger, or has gaps, memory of its own.
+void make_compact(const at::Tensor& parameter);
 
 // The elements of `tensor` in the order in which `parameter` has its own, if that is dense: one
 // dimension. A view if the order is the same.
