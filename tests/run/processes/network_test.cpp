@@ -1,9 +1,11 @@
 #include <array>
 #include <chrono>
-#include <cstdlib>
+#include <csignal>
+#include <cstdint>
+#include <future>
 #include <memory>
-#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <arpa/inet.h>
@@ -12,12 +14,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sched.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include "penstock/run/processes/process_ranks.h"
+#include "tests/run/processes/delayed_network.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
 
@@ -26,67 +32,133 @@ namespace {
 
 using ::testing::HasSubstr;
 
-bool run_command(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;  // NOLINT: for root, in a test
+using Clock = std::chrono::steady_clock;
+
+// A network, or null and the reason why this process may not make one.
+struct MaybeNetwork {
+  std::unique_ptr<DelayedNetwork> network;
+  std::string problem;
+};
+
+MaybeNetwork make_network(const DelayedNetworkOptions& options) {
+  try {
+    return {std::make_unique<DelayedNetwork>(options), ""};
+  } catch (const std::system_error& error) {
+    return {nullptr, error.what()};
+  }
 }
 
-// A network of hosts: a network namespace each, on a bridge, with an address, latency and a limited
-// rate.
-class Network {
- public:
-  explicit Network(int num_hosts)
-      : num_hosts_(num_hosts), name_(fmt::format("ps{}", getpid() % 10000)) {
-    is_there_ =
-        run_command(fmt::format("ip link add {}b type bridge && ip link set {}b up", name_, name_));
-    for (int host = 0; host < num_hosts; ++host) is_there_ = is_there_ && add_host(host);
-  }
-  Network(const Network&) = delete;
-  Network& operator=(const Network&) = delete;
-  Network(Network&&) = delete;
-  Network& operator=(Network&&) = delete;
-  ~Network() {
-    for (int host = 0; host < num_hosts_; ++host) run_command("ip netns del " + host_name(host));
-    run_command(fmt::format("ip link del {}b", name_));
-  }
+sockaddr_in socket_address(const std::string& address, int port) {
+  sockaddr_in result = {};
+  result.sin_family = AF_INET;
+  result.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, address.c_str(), &result.sin_addr);
+  return result;
+}
 
-  bool is_there() const { return is_there_; }
-  std::string address(int host) const { return fmt::format("10.231.77.{}", host + 1); }
+int make_socket() {
+  return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
 
-  // From now on this process is on that host.
-  void enter(int host) const {
-    const std::string path = "/var/run/netns/" + host_name(host);
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0 || setns(descriptor, CLONE_NEWNET) != 0) throw std::runtime_error("setns");
-    close(descriptor);
+// Runs `work` on a host.
+template <typename Work>
+auto on_host(const DelayedNetwork& network, int host, const Work& work) {
+  return std::async(std::launch::async, [&network, host, work] {
+    network.enter(host);
+    return work();
+  });
+}
+
+// A socket that listens on a host; connections are accepted by the kernel.
+int listen_on(const DelayedNetwork& network, int host, int port) {
+  return on_host(network, host,
+                 [=] {
+                   const int socket = make_socket();
+                   const sockaddr_in address = socket_address(DelayedNetwork::address(host), port);
+                   EXPECT_EQ(
+                       bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+                       0);
+                   EXPECT_EQ(::listen(socket, 4), 0);
+                   return socket;
+                 })
+      .get();
+}
+
+int connect_from(const DelayedNetwork& network, int host, const sockaddr_in& address) {
+  return on_host(network, host,
+                 [=] {
+                   const int socket = make_socket();
+                   EXPECT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&address),
+                                     sizeof(address)),
+                             0);
+                   return socket;
+                 })
+      .get();
+}
+
+TEST(DelayedNetwork, TakesItsTimeForEveryTripAndByte) {
+  constexpr int kPort = 7000;
+  constexpr std::size_t kBytes = 500'000;
+  const DelayedNetworkOptions options{
+      .num_hosts = 2, .delay = std::chrono::milliseconds(3), .bytes_per_second = 5e6};
+  const MaybeNetwork made = make_network(options);
+  if (made.network == nullptr) GTEST_SKIP() << made.problem;
+  const DelayedNetwork& network = *made.network;
+  const int listener = listen_on(network, 0, kPort);
+  const sockaddr_in address = socket_address(DelayedNetwork::address(0), kPort);
+
+  close(connect_from(network, 1, address));  // asks for the hardware address as well
+  const Clock::time_point start = Clock::now();
+  const int sender = connect_from(network, 1, address);
+  EXPECT_GE(Clock::now() - start, 2 * options.delay);
+
+  close(accept(listener, nullptr, nullptr));
+  const int receiver = accept(listener, nullptr, nullptr);
+  const Clock::time_point sending = Clock::now();
+  const auto sent = std::async(std::launch::async, [sender] {
+    const std::string bytes(kBytes, 'x');
+    EXPECT_EQ(send(sender, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t{kBytes});
+    close(sender);
+  });
+  std::array<char, 1 << 16> buffer = {};
+  std::size_t num_bytes = 0;
+  for (ssize_t count = 1; count > 0; num_bytes += static_cast<std::size_t>(count)) {
+    count = read(receiver, buffer.data(), buffer.size());
+    ASSERT_GE(count, 0);
   }
+  EXPECT_EQ(num_bytes, kBytes);
+  EXPECT_GE(std::chrono::duration<double>(Clock::now() - sending).count(),
+            kBytes / options.bytes_per_second);
+  close(receiver);
+  close(listener);
+}
 
-  void cut(int host) const {
-    ASSERT_TRUE(run_command(fmt::format("ip link set {}{} down", name_, host)));
+TEST(DelayedNetwork, EndsWithWhoHasMadeIt) {
+  if (const MaybeNetwork made = make_network({}); made.network == nullptr) {
+    GTEST_SKIP() << made.problem;
   }
-
- private:
-  std::string host_name(int host) const { return fmt::format("{}h{}", name_, host); }
-  bool add_host(int host) const {
-    const std::string space = host_name(host);
-    const std::string inside = "ip netns exec " + space + " ";
-    const std::string link = fmt::format("{}{}", name_, host);
-    return run_command("ip netns add " + space) &&
-           run_command(
-               fmt::format("ip link add {} type veth peer name eth0 netns {}", link, space)) &&
-           run_command(fmt::format("ip link set {} master {}b up", link, name_)) &&
-           run_command(inside + "ip link set lo up") &&
-           run_command(fmt::format("{}ip addr add {}/24 dev eth0", inside, address(host))) &&
-           run_command(inside + "ip link set eth0 up") &&
-           (run_command(inside + "tc qdisc add dev eth0 root netem delay 1ms rate 200mbit") ||
-            // Kernels without netem limit the rate, and with it the latency of what is queued.
-            run_command(inside + "tc qdisc add dev eth0 root tbf rate 20mbit burst 16kb latency "
-                                 "400ms"));
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // the switch becomes a child of this process
+  std::array<int, 2> said = {};
+  ASSERT_EQ(pipe(said.data()), 0);
+  const pid_t maker = fork();
+  if (maker == 0) {
+    const DelayedNetwork network({});
+    const pid_t process = network.switch_process();
+    [[maybe_unused]] const ssize_t written = write(said[1], &process, sizeof(process));
+    kill(getpid(), SIGKILL);
   }
-
-  int num_hosts_;
-  std::string name_;
-  bool is_there_ = false;
-};
+  pid_t process = -1;
+  ASSERT_EQ(read(said[0], &process, sizeof(process)), ssize_t{sizeof(process)});
+  waitpid(maker, nullptr, 0);
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+  pollfd end{descriptor, POLLIN, 0};
+  constexpr int kPatienceMs = 10'000;
+  EXPECT_EQ(poll(&end, 1, kPatienceMs), 1) << "the switch is still there";
+  kill(process, SIGKILL);
+  waitpid(process, nullptr, 0);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  for (const int open : {said[0], said[1], descriptor}) close(open);
+}
 
 // Says when the first step is over.
 class FirstStep final : public Observer {
@@ -104,10 +176,11 @@ class FirstStep final : public Observer {
 
 TEST(Network, TrainsOverHostsAndSurvivesACutLink) {
   constexpr int kHosts = 3;
-  const Network network(kHosts);
-  if (!network.is_there()) {
-    GTEST_SKIP() << "network namespaces need root, and ip and tc of iproute2";
-  }
+  constexpr int kSteps = 2;
+  constexpr auto kDelay = std::chrono::milliseconds(2);
+  const MaybeNetwork made = make_network({.num_hosts = kHosts, .delay = kDelay});
+  if (made.network == nullptr) GTEST_SKIP() << made.problem;
+  const DelayedNetwork& network = *made.network;
   const TrainingCase shape{"1F1B", kHosts, 6};
   std::array<int, 2> ready = {};
   ASSERT_EQ(pipe(ready.data()), 0);
@@ -115,7 +188,12 @@ TEST(Network, TrainsOverHostsAndSurvivesACutLink) {
     World world(options);
     const auto group =
         std::make_shared<ProcessRanks>(world, ProcessRankOptions{.transport = TransportKind::Gloo});
-    std::string lines = train(mlp_model(), shape, {.group = group});
+    const Clock::time_point start = Clock::now();
+    std::string lines = train(mlp_model(), shape, {.group = group, .num_steps = kSteps});
+    // A step of the first rank is over when a microbatch has been to the last one and back.
+    if (options.rank == 0 && Clock::now() - start < kSteps * 2 * (kHosts - 1) * kDelay) {
+      lines += "steps were faster than the network\n";
+    }
     // What was trained so far is said before the link is cut.
     const std::string path = fmt::format("/tmp/penstock-network-{}-{}", getppid(), options.rank);
     const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
@@ -131,45 +209,43 @@ TEST(Network, TrainsOverHostsAndSurvivesACutLink) {
     return lines;
   };
   std::string trained;
-  const std::vector<RankEnd> ends = run_forked(kHosts, rank,
-                                               {.meeting = Meeting::Port,
-                                                .change =
-                                                    [&](WorldOptions& options) {
-                                                      network.enter(options.rank);
-                                                      options.master_address = network.address(0);
-                                                      options.token = "only for members";
-                                                    },
-                                                .meanwhile =
-                                                    [&](const std::vector<pid_t>& /*processes*/) {
-                                                      close(ready[1]);
-                                                      std::array<char, 1> byte = {};
-                                                      for (int host = 0; host < kHosts; ++host) {
-                                                        ASSERT_EQ(read(ready[0], byte.data(), 1), 1)
-                                                            << "a rank has not trained";
-                                                      }
-                                                      network.cut(2);
-                                                    },
-                                                .patience = std::chrono::seconds(40)});
+  const std::vector<RankEnd> ends =
+      run_forked(kHosts, rank,
+                 {.meeting = Meeting::Port,
+                  .change =
+                      [&](WorldOptions& options) {
+                        network.enter(options.rank);
+                        options.master_address = DelayedNetwork::address(0);
+                        options.token = "only for members";
+                      },
+                  .meanwhile =
+                      [&](const std::vector<pid_t>& /*processes*/) {
+                        close(ready[1]);
+                        std::array<char, 1> byte = {};
+                        for (int host = 0; host < kHosts; ++host) {
+                          ASSERT_EQ(read(ready[0], byte.data(), 1), 1) << "a rank has not trained";
+                        }
+                        network.cut(2);
+                      },
+                  .patience = std::chrono::seconds(40)});
   for (int host = 0; host < kHosts; ++host) {
     const std::string path = fmt::format("/tmp/penstock-network-{}-{}", getpid(), host);
     trained += contents_of(path);
     unlink(path.c_str());
     EXPECT_TRUE(ends[static_cast<std::size_t>(host)].has_thrown) << "rank " << host;
   }
-  EXPECT_EQ(sorted_lines(trained),
-            sorted_lines(run_apart([&] { return train(mlp_model(), shape, {}); })));
+  EXPECT_EQ(
+      sorted_lines(trained),
+      sorted_lines(run_apart([&] { return train(mlp_model(), shape, {.num_steps = kSteps}); })));
   for (const std::size_t host : {0U, 1U}) EXPECT_THAT(ends[host].text, HasSubstr("rank 2 (pid "));
   EXPECT_THAT(ends[2].text, HasSubstr("rank 0 (pid "));
 }
 
 // Connects to the port of a job and says something that is not meant for it.
 int disturb(int port, const std::string& bytes) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  while (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+  const int socket = make_socket();
+  const sockaddr_in address = socket_address("127.0.0.1", port);
+  while (connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
   }
   EXPECT_EQ(send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
