@@ -90,8 +90,9 @@ void add_launch_command(CLI::App& program, Answer& answer) {
       "ended.\n"
       "On several hosts, run the same command on each of them, with the same PENSTOCK_TOKEN in "
       "the environment; -n is the number of ranks per host.\n"
-      "Exit status: that of the first rank that failed, 128 + the signal if it was killed; 2 if "
-      "the program could not be started.");
+      "Exit status: that of the first rank that failed, 128 + the signal if it was killed; 128 + "
+      "the signal that has ended the job, such as 143 for SIGTERM; 2 if the program could not be "
+      "started.");
   LaunchOptions& options = flags->options;
   expect_count(command->add_option("-n,--ranks", options.num_ranks, "ranks per host"))->required();
   auto* hosts = command

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -158,10 +159,14 @@ TEST(Launch, EndsWhatRanksHaveStarted) {
   EXPECT_EQ(result.exit_status, 0) << result.errors;
 }
 
-// Starts a job of two ranks, waits until both have said their process id, and runs `then`.
-std::string with_running_job(const std::string& rank, const std::string& then) {
+// Starts a job of two ranks, waits until both have run `first` and said their process id, and runs
+// `then`.
+std::string with_running_job(const std::string& rank, const std::string& then,
+                             const std::string& first = ":") {
   return "folder=$(mktemp -d); trap 'rm -r $folder' EXIT; export folder\n"
-         "penstock launch -n 2 --grace 0.3 -- sh -c 'echo $$ >$folder/new.$RANK; "
+         "penstock launch -n 2 --grace 0.3 -- sh -c '" +
+         first +
+         "; echo $$ >$folder/new.$RANK; "
          "mv $folder/new.$RANK $folder/pid.$RANK; " +
          rank +
          "' >$folder/out 2>&1 & job=$!\n"
@@ -202,18 +207,37 @@ TEST(Launch, LeavesNothingBehindWhenItIsKilled) {
 
 TEST(Launch, ForwardsSignals) {
   const ProgramResult result = run_shell(with_running_job(
-      "trap \"echo got it; exit 5\" TERM; while :; do sleep 0.05; done",
-      "kill -TERM $job; wait $job; status=$?; grep got $folder/out | sort; exit $status"));
-  EXPECT_EQ(result.exit_status, 5) << result.errors;
+      "while :; do sleep 0.05; done",
+      "kill -TERM $job; wait $job; status=$?; grep got $folder/out | sort; exit $status",
+      "trap \"echo got it; exit 5\" TERM"));
+  EXPECT_EQ(result.exit_status, 128 + 15) << result.errors;
   EXPECT_EQ(result.output, "[0] got it\n[1] got it\n");
+}
+
+TEST(Launch, EndsWithTheStatusOfTheSignalThatItGot) {
+  const std::vector<std::pair<std::string, int>> signals = {{"HUP", 1}, {"INT", 2}, {"TERM", 15}};
+  for (const auto& [name, number] : signals) {
+    // One rank takes it for an interrupt, as those of training do that have not got it themselves.
+    const ProgramResult result = run_shell(
+        with_running_job("while :; do sleep 0.05; done", "kill -" + name + " $job; wait $job",
+                         "trap \"exit $((130 * RANK))\" HUP INT TERM"));
+    EXPECT_EQ(result.exit_status, 128 + number) << result.errors;
+  }
+}
+
+TEST(Launch, IsContentWithRanksThatEndWellAfterASignal) {
+  const ProgramResult result = run_shell(with_running_job(
+      "while :; do sleep 0.05; done", "kill -TERM $job; wait $job", "trap \"exit 0\" TERM"));
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
 }
 
 TEST(Launch, KillsRanksThatIgnoreAnInterrupt) {
   const ProgramResult result = run_shell(
-      with_running_job("trap \"\" INT TERM; while :; do sleep 0.05; done",
+      with_running_job("while :; do sleep 0.05; done",
                        "kill -INT $job; wait $job; status=$?\n"
-                       "for rank in $ranks; do is_alive $rank && exit 99; done; exit $status"));
-  EXPECT_EQ(result.exit_status, 128 + 9) << result.errors;
+                       "for rank in $ranks; do is_alive $rank && exit 99; done; exit $status",
+                       "trap \"\" INT TERM"));
+  EXPECT_EQ(result.exit_status, 128 + 2) << result.errors;
 }
 
 TEST(Launch, EndsWhenNobodyReadsItsOutput) {

@@ -8,7 +8,8 @@ namespace penstock {
 // front; SIGINT, SIGTERM and SIGHUP go on to them. When one fails, all end, and the job is started
 // again as often as the options allow.
 //
-// Returns the exit code of the first rank that failed, 128 + the signal if it was killed, or 0.
+// Returns the exit code of the first rank that failed, 128 + the signal if it was killed, or 0. If
+// ranks fail after a signal to the launcher, it is 128 + that signal, whatever they make of it.
 // Throws ArgumentError for options that make no sense, Error if the program cannot be started. For
 // programs with one thread: it blocks signals and waits for any child.
 int launch(const LaunchOptions& options);

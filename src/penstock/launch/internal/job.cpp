@@ -136,7 +136,7 @@ void Job::write_out(int target, std::string_view text) {
       poll(&writable, 1, -1);
     } else if (errno != EINTR) {
       // Nobody reads any more: end, as any program in a pipe does.
-      if (!was_interrupted_) forward(SIGPIPE);
+      if (!was_interrupted()) forward(SIGPIPE);
       return;
     }
   }
@@ -152,16 +152,22 @@ void Job::note_ends() {
 
 void Job::note_end(const RankProcess& rank) {
   if (rank.end->exit_code() == 0 || exit_code_ != 0) return;
+  if (was_interrupted()) {
+    // What ranks make of a signal is up to them, and they may not agree.
+    exit_code_ = ProcessEnd{.status = 0, .signal = interruption_}.exit_code();
+    return;
+  }
   exit_code_ = rank.end->exit_code();
-  if (was_interrupted_) return;
   say(fmt::format("rank {} (pid {}) {}", rank.rank, rank.pid, to_string(*rank.end)));
   deadline_ = Clock::now() + options_.grace;
 }
 
 void Job::forward(int signal) {
-  signal_all(was_interrupted_ ? SIGKILL : signal == SIGPIPE ? SIGTERM : signal);
-  if (!was_interrupted_) deadline_ = Clock::now() + options_.grace;
-  was_interrupted_ = true;
+  signal_all(was_interrupted() ? SIGKILL : signal == SIGPIPE ? SIGTERM : signal);
+  if (!was_interrupted()) {
+    deadline_ = Clock::now() + options_.grace;
+    interruption_ = signal;
+  }
   is_terminated_ = is_terminated_ || signal == SIGTERM || signal == SIGPIPE;
 }
 

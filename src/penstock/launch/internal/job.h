@@ -28,8 +28,9 @@ class Job {
   // Returns when all have ended.
   void run();
 
-  int exit_code() const { return exit_code_; }  // of the first rank that failed
-  bool was_interrupted() const { return was_interrupted_; }
+  // Of the first rank that failed, or what the signal makes it that has ended the ranks.
+  int exit_code() const { return exit_code_; }
+  bool was_interrupted() const { return interruption_ != 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -52,8 +53,8 @@ class Job {
   const Caretaker& caretaker_;
   std::vector<RankProcess> ranks_;
   std::optional<Clock::time_point> deadline_;  // after which ranks are made to end
-  bool was_interrupted_ = false;
-  bool is_terminated_ = false;  // ranks have got SIGTERM; SIGKILL is next
+  int interruption_ = 0;                       // the first signal that was passed on to the ranks
+  bool is_terminated_ = false;                 // ranks have got SIGTERM; SIGKILL is next
   int exit_code_ = 0;
 };
 
