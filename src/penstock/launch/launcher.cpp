@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/random_token.h"
 #include "penstock/base/text.h"
 #include "penstock/launch/internal/caretaker.h"
 #include "penstock/launch/internal/job.h"
@@ -48,7 +49,7 @@ int launch(const LaunchOptions& options) {
     const Attempt attempt{
         .master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address,
         .master_port = options.master_port != 0 ? options.master_port : find_free_port(),
-        .token = options.token.empty() ? make_token() : options.token,
+        .token = options.token.empty() ? random_token() : options.token,
         .store_file = is_alone ? folder.path(fmt::format("store-{}", restarts)) : "",
         .num_restarts = restarts};
     Job job(options, attempt, signals, caretaker);

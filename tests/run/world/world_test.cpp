@@ -1,7 +1,10 @@
 #include "penstock/run/world/world.h"
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
@@ -9,13 +12,19 @@
 #include <string>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "penstock/run/libtorch/c10d.h"
+#include "penstock/run/world/internal/local_token.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {
@@ -164,6 +173,15 @@ TEST_F(WorldTest, TellsEveryoneThatSizesDiffer) {
   }
 }
 
+TEST_F(WorldTest, TellsEveryoneThatARankIsOfAnotherVersion) {
+  auto end = std::async(std::launch::async, [&] { return join_all({in_file(0, 2)}).front(); });
+  Store other(in_file(1, 2));
+  other.set("world/member/1", R"({"format": 2, "whatever": "else"})");
+  const std::string expected = "rank 1 runs another version of Penstock than rank 0";
+  EXPECT_EQ(end.get(), expected);
+  EXPECT_EQ(other.find("world/refusal"), expected);
+}
+
 TEST_F(WorldTest, SaysThatThePortIsInUse) {
   const Port port;
   const WorldOptions master{.rank = 0, .size = 2, .master_port = port.number()};
@@ -182,8 +200,150 @@ TEST_F(WorldTest, SaysThatNobodyListens) {
   EXPECT_THAT(
       join_all({lonely}),
       ElementsAre(fmt::format("rank 1 could not reach rank 0 at 127.0.0.1:{} within 0.05 s: "
-                              "Connection refused",
+                              "Connection refused; look whether rank 0 runs, and whether "
+                              "MASTER_ADDR and MASTER_PORT are those of its host",
                               port.number())));
+}
+
+// As if rank 0 had found its port in use, and ended.
+TEST_F(WorldTest, SaysThatWhoListensIsNotRankZero) {
+  const Port port;
+  const WorldOptions lonely{
+      .rank = 1, .size = 2, .master_port = port.number(), .timeout = std::chrono::milliseconds(50)};
+  const std::vector<std::string> ends = join_all({lonely});
+  EXPECT_THAT(ends[0],
+              StartsWith(fmt::format("rank 1 got no answer at 127.0.0.1:{}, where it looks for "
+                                     "rank 0 (",
+                                     port.number())));
+  EXPECT_THAT(ends[0], HasSubstr("its error says why, or another program has this port: choose "
+                                 "another one for all ranks (MASTER_PORT)"));
+}
+
+// An address of this host that others can connect to; empty if there is none.
+std::string outer_address() {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> addresses(found, freeifaddrs);
+  for (const ifaddrs* address = found; address != nullptr; address = address->ifa_next) {
+    if (address->ifa_addr == nullptr || address->ifa_addr->sa_family != AF_INET) continue;
+    if ((address->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    std::array<char, INET_ADDRSTRLEN> text = {};
+    const auto* const internet = reinterpret_cast<const sockaddr_in*>(address->ifa_addr);
+    inet_ntop(AF_INET, &internet->sin_addr, text.data(), text.size());
+    return text.data();
+  }
+  return {};
+}
+
+// libtorch 1.13 listens on all addresses, also if it is told 127.0.0.1. A rank that has no token
+// must not be open to everybody for that.
+TEST_F(WorldTest, TakesNoStrangersWhoComeFromAnotherAddress) {
+  const std::string address = outer_address();
+  if (address.empty()) GTEST_SKIP() << "this host has no address but loopback";
+  Port port;
+  const WorldOptions master{.rank = 0,
+                            .size = 2,
+                            .master_port = port.number(),
+                            .timeout = std::chrono::milliseconds(1500)};
+  port.free();
+  auto end = std::async(std::launch::async, [&] { return join_all({master}).front(); });
+  while (!std::filesystem::exists(local_token_path(local_token_folder(), port.number()))) {
+    ASSERT_EQ(end.wait_for(std::chrono::milliseconds(1)), std::future_status::timeout) << end.get();
+  }
+  const StorePtr everything =
+      make_tcp_store(address, port.number(), false, std::chrono::milliseconds(1500));
+  greet(*everything);
+  for (const char* token : {"", "guess"}) {
+    c10d::PrefixStore stranger(std::string("penstock/") + token, everything);
+    EXPECT_FALSE(stranger.check({"world/claims/0"})) << "it sees the job";
+    const nlohmann::json member = {{"format", 1},          {"size", 2},    {"host", "b"},
+                                   {"address", "1.2.3.4"}, {"process", 1}, {"local_rank", 0}};
+    const std::string text = "=" + member.dump();
+    stranger.set("world/member/1", {text.begin(), text.end()});
+    stranger.set("world/ready/1", {'='});
+  }
+  EXPECT_EQ(end.get(), "waited 1.5 s for rank 1 of 2 to join");
+}
+
+TEST_F(WorldTest, LeavesNoTokenBehind) {
+  Port port;
+  const auto path = local_token_path(local_token_folder(), port.number());
+  const auto at_port = [&](int rank) {
+    return WorldOptions{.rank = rank, .size = 2, .master_port = port.number()};
+  };
+  port.free();
+  const auto ends = join_all({at_port(0), at_port(1)}, [&](World& world) {
+    world.exchange(world.everyone(), "all", "");
+    if (world.rank() == 0) {
+      EXPECT_FALSE(std::filesystem::exists(path));
+    }
+    world.exchange(world.everyone(), "end", "");
+    if (world.rank() == 1) world.store().set("seen", "");
+    while (!world.store().find("seen")) {
+    }
+  });
+  EXPECT_THAT(ends, ElementsAre("", ""));
+}
+
+TEST_F(WorldTest, SaysThatOnlyRankZeroHasAToken) {
+  Port port;
+  WorldOptions master{.rank = 0,
+                      .size = 2,
+                      .master_port = port.number(),
+                      .token = "secret",
+                      .timeout = std::chrono::milliseconds(400)};
+  WorldOptions other = master;
+  other.rank = 1;
+  other.token.clear();
+  other.timeout = std::chrono::milliseconds(200);
+  port.free();
+  const auto ends = join_all({master, other});
+  EXPECT_EQ(ends[0], "waited 0.4 s for rank 1 of 2 to join with the same token");
+  EXPECT_THAT(ends[1], StartsWith("rank 1 has no token, and found none within 0.2 s in \"/tmp/"));
+  EXPECT_THAT(ends[1], HasSubstr("rank 0 may have been given one, be of another user, or see "
+                                 "another /tmp: set PENSTOCK_TOKEN to the same random text"));
+}
+
+TEST(LocalToken, IsReadByItsUserUntilItEnds) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path own = folder.path("own");
+  EXPECT_EQ(read_local_token(own, 1), "");
+  {
+    LocalToken token(own, 1);
+    EXPECT_EQ(token.text().size(), 32U);
+    EXPECT_EQ(read_local_token(own, 1), "") << "before the port is known to be ours";
+    token.publish();
+    EXPECT_EQ(read_local_token(own, 1), token.text());
+    EXPECT_EQ(read_local_token(own, 2), "");
+    EXPECT_NE(LocalToken(own, 2).text(), token.text());
+  }
+  EXPECT_EQ(read_local_token(own, 1), "");
+  EXPECT_TRUE(std::filesystem::is_empty(own));
+}
+
+TEST(LocalToken, TrustsNoFolderThatOthersCanUse) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path open = folder.path("open");
+  std::filesystem::create_directory(open);
+  std::filesystem::permissions(open, std::filesystem::perms::others_read,
+                               std::filesystem::perm_options::add);
+  const auto error_of = [&](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+      return "nothing was thrown";
+    } catch (const WorldError& error) {
+      return error.what();
+    }
+  };
+  const std::string expected = fmt::format(
+      "ranks without a token leave one for each other in \"{}\", but others may look into it; set "
+      "PENSTOCK_TOKEN to the same random text for all of them",
+      open.string());
+  EXPECT_EQ(error_of([&] { const LocalToken token(open, 1); }), expected);
+  EXPECT_EQ(error_of([&] { read_local_token(open, 1); }), expected);
+  const std::filesystem::path file = folder.path("file");
+  std::ofstream(file).put('x');
+  EXPECT_THAT(error_of([&] { const LocalToken token(file, 1); }), HasSubstr("that is no folder"));
 }
 
 TEST_F(WorldTest, NamesTheRanksThatDoNotComeToAnExchange) {

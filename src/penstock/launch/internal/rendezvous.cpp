@@ -1,6 +1,5 @@
 #include "penstock/launch/internal/rendezvous.h"
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -8,7 +7,6 @@
 
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -42,16 +40,6 @@ PrivateFolder::PrivateFolder() {
 PrivateFolder::~PrivateFolder() {
   std::error_code ignored;  // what cannot be removed stays
   std::filesystem::remove_all(path_, ignored);
-}
-
-std::string make_token() {
-  std::array<unsigned char, 16> bytes = {};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw Error(fmt::format("cannot make a random token ({})", std::strerror(errno)));
-  }
-  std::string token;
-  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
-  return token;
 }
 
 }  // namespace penstock

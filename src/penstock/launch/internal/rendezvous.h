@@ -8,9 +8,6 @@ namespace penstock {
 // A TCP port that nobody listens on at this moment.
 int find_free_port();
 
-// 128 random bits, in hexadecimal.
-std::string make_token();
-
 // A new folder for this user alone, removed with all it holds at the end.
 class PrivateFolder {
  public:

@@ -22,9 +22,13 @@ void use_plain_sockets(Options& options) {
   if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
 }
 
+// How long a store waits for an answer.
+inline std::chrono::milliseconds longest_answer(std::chrono::milliseconds timeout) {
+  return std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(5));
+}
+
 // Waits for the server, if this is not it, but never for other clients: in 1.13 that wait ends
-// without a word when clients are missing. No answer within `timeout`, or five
-// seconds, is an error.
+// without a word when clients are missing. No answer within longest_answer() is an error.
 inline StorePtr make_tcp_store(const std::string& address, int port, bool is_server,
                                std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -33,7 +37,7 @@ inline StorePtr make_tcp_store(const std::string& address, int port, bool is_ser
   options.waitWorkers = false;
   use_plain_sockets(options);
   auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
-  store->setTimeout(std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(5)));
+  store->setTimeout(longest_answer(timeout));
   return store;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <future>
 #include <thread>
 #include <utility>
@@ -13,11 +14,17 @@
 
 #include "penstock/base/text.h"
 #include "penstock/run/libtorch/c10d.h"
+#include "penstock/run/libtorch/cause.h"
 #include "penstock/run/world/internal/host.h"
+#include "penstock/run/world/internal/local_token.h"
 #include "penstock/run/world/world_options.h"
 
 namespace penstock {
 namespace {
+
+double seconds(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 // The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
 // end of the process then.
@@ -33,22 +40,40 @@ void let_go_of_server(Owner owner) {
   is_over.wait_for(kPatience);
 }
 
+[[noreturn]] void throw_no_answer(const WorldOptions& options, const std::string& cause) {
+  throw WorldError(fmt::format(
+      "rank {} got no answer at {}:{}, where it looks for rank 0 ({}); rank 0 may have ended, and "
+      "its error says why, or another program has this port: choose another one for all ranks "
+      "(MASTER_PORT)",
+      options.rank, options.master_address, options.master_port, cause));
+}
+
 // Lets a client reach its server at once: 1.13 itself tries again only after a second.
 StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) {
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   if (const std::string error = wait_for_listener(master, deadline); !error.empty()) {
-    throw WorldError(fmt::format("rank {} could not reach rank 0 at {} within {:.3g} s: {}",
-                                 options.rank, to_string(master),
-                                 std::chrono::duration<double>(options.timeout).count(), error));
+    throw WorldError(fmt::format(
+        "rank {} could not reach rank 0 at {} within {:.3g} s: {}; look whether rank 0 runs, and "
+        "whether MASTER_ADDR and MASTER_PORT are those of its host",
+        options.rank, to_string(master), seconds(options.timeout), error));
   }
-  try {
+  // libtorch 1.13 leaves it to the kernel how long it tries to connect, which is minutes; it is
+  // left behind then.
+  std::packaged_task<StorePtr()> task([options] {
     StorePtr store =
         make_tcp_store(options.master_address, options.master_port, false, options.timeout);
     greet(*store);
     return store;
+  });
+  std::future<StorePtr> store = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (store.wait_for(longest_answer(options.timeout)) == std::future_status::timeout) {
+    throw_no_answer(options, "connections are not accepted");
+  }
+  try {
+    return store.get();
   } catch (const std::exception& error) {
-    throw WorldError(fmt::format("rank {} got no answer from rank 0 at {}: {}", options.rank,
-                                 to_string(master), error.what()));
+    throw_no_answer(options, cause_of(error));
   }
 }
 
@@ -88,6 +113,43 @@ std::string place_of(const WorldOptions& options) {
   return fmt::format("at {}:{}", options.master_address, options.master_port);
 }
 
+bool meets_at_port(const WorldOptions& options) {
+  return options.size > 1 && options.store_file.empty();
+}
+
+// The values of one job: their keys begin with its token, which others do not know.
+StorePtr part_of_job(const StorePtr& root, const std::string& token) {
+  return c10::make_intrusive<c10d::PrefixStore>("penstock/" + token, root);
+}
+
+// Is there as soon as a job can be joined.
+constexpr const char* kOpen = "world/open";
+
+// Waits for the token that rank 0 has left for this one. A file of an earlier job does not count:
+// the store knows only that of its own.
+std::string find_local_token(const StorePtr& root, const WorldOptions& options) {
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  const std::filesystem::path folder = local_token_folder();
+  do {
+    const std::string token = read_local_token(folder, options.master_port);
+    try {
+      if (!token.empty() && part_of_job(root, token)->check({kOpen})) return token;
+    } catch (const std::exception& error) {
+      throw_no_answer(options, cause_of(error));
+    }
+    std::this_thread::sleep_for(kPause);
+  } while (std::chrono::steady_clock::now() < deadline);
+  throw WorldError(fmt::format(
+      "rank {} has no token, and found none within {:.3g} s in {} for the job at {}:{}; rank 0 may "
+      "have been given one, be of another user, or see another /tmp: set PENSTOCK_TOKEN to the "
+      "same "
+      "random text for all ranks; or another job has this port (MASTER_PORT)",
+      options.rank, seconds(options.timeout),
+      quote(local_token_path(folder, options.master_port).string(), 200), options.master_address,
+      options.master_port));
+}
+
 // Values begin with a byte that says nothing: the server of 1.13 keeps an empty value back for a
 // fifth of a second before it sends it.
 constexpr std::uint8_t kFirstByte = '=';
@@ -103,18 +165,17 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) {
 struct Store::Impl {
   WorldOptions options;
   StorePtr root;   // of all jobs that meet there
-  StorePtr store;  // of this one: its keys begin with the token, which others do not know
+  StorePtr store;  // of this one
   std::string place;
+  std::unique_ptr<LocalToken> local_token;  // for ranks that are still to come
 
   Impl(const WorldOptions& world_options, StorePtr connection)
       : options(world_options),
         root(std::move(connection)),
-        store(c10::make_intrusive<c10d::PrefixStore>("penstock/" + options.token, root)),
+        store(part_of_job(root, options.token)),
         place(place_of(options)) {}
 
-  bool is_server() const {
-    return options.rank == 0 && options.size > 1 && options.store_file.empty();
-  }
+  bool is_server() const { return options.rank == 0 && meets_at_port(options); }
 
   // Says whose failure it is, whatever libtorch throws.
   template <typename Call>
@@ -134,13 +195,31 @@ struct Store::Impl {
   }
 };
 
-Store::Store(const WorldOptions& options)
-    : impl_(std::make_unique<Impl>(options, make_store(options))) {}
+Store::Store(const WorldOptions& options) {
+  WorldOptions own = options;
+  std::unique_ptr<LocalToken> token;
+  const bool needs_token = meets_at_port(options) && options.token.empty();
+  if (needs_token && options.rank == 0) {
+    token = std::make_unique<LocalToken>(local_token_folder(), options.master_port);
+    own.token = token->text();
+  }
+  StorePtr root = make_store(options);
+  if (needs_token && options.rank != 0) own.token = find_local_token(root, options);
+  impl_ = std::make_unique<Impl>(own, std::move(root));
+  if (token == nullptr) return;
+  set(kOpen, "");
+  token->publish();
+  impl_->local_token = std::move(token);
+}
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Store::~Store() {
   if (impl_ != nullptr && impl_->is_server()) let_go_of_server(std::move(impl_));
+}
+
+void Store::close_to_others() {
+  impl_->local_token.reset();
 }
 
 std::unique_ptr<Store> Store::connect_again() const {

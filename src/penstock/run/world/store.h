@@ -26,7 +26,9 @@ struct WorldOptions;
 // threads. Throws WorldError if the process that holds the values is gone.
 class Store {
  public:
-  // Where the ranks of `options` meet. Does not wait for them, except for rank 0 to listen.
+  // Where the ranks of `options` meet. Does not wait for them, except for rank 0 to listen. If they
+  // meet at a port and have no token, rank 0 makes one and leaves it where its user alone, on this
+  // host, finds it.
   explicit Store(const WorldOptions& options);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -40,6 +42,9 @@ class Store {
 
   // Adds to the number under `key`, which starts at 0, and returns the sum.
   std::int64_t add(const std::string& key, std::int64_t amount);
+
+  // All ranks are there: takes the token back that was left for them.
+  void close_to_others();
 
   // Another connection to the same values, for a thread that must not wait for others.
   std::unique_ptr<Store> connect_again() const;

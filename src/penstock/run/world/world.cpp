@@ -169,6 +169,7 @@ void World::join() {
                         .local_rank = member["local_rank"]});
   }
   gather("world/ready", "");
+  store_.close_to_others();
 }
 
 const Member& World::member(int rank) const {

@@ -20,8 +20,8 @@ struct WorldOptions {
   // ranks must see it.
   std::string store_file = {};
 
-  // Known to the members of the job alone: who does not know it cannot join. Required unless rank 0
-  // is reached at a loopback address.
+  // Known to the members of the job alone: who does not know it cannot join. Empty, if rank 0 is
+  // reached at a loopback address: it makes one, which the others find in a file of their user.
   std::string token = {};
 
   // At which the other ranks reach this one. Empty: the address that reaches the master.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "penstock/base/text.h"
@@ -41,6 +43,13 @@ class Socket {
   bool connect_to(const addrinfo& address) const {
     return descriptor_ >= 0 && connect(descriptor_, address.ai_addr, address.ai_addrlen) == 0;
   }
+  // Connecting takes no longer than this; the kernel alone gives up after minutes.
+  void limit_connecting(Clock::duration time) const {
+    const auto us = std::max<std::int64_t>(
+        1, std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+    const timeval limit{.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+    setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  }
   int descriptor() const { return descriptor_; }
 
  private:
@@ -64,13 +73,15 @@ Lookup look_up(const Endpoint& endpoint, int socket_type) {
 }
 
 // Empty if a connection was made, otherwise why not.
-std::string try_to_connect(const Endpoint& endpoint) {
+std::string try_to_connect(const Endpoint& endpoint, Clock::time_point deadline) {
   const Lookup lookup = look_up(endpoint, SOCK_STREAM);
   std::string error = lookup.error;
   for (const addrinfo* address = lookup.addresses.get(); address != nullptr;
        address = address->ai_next) {
-    if (Socket(*address).connect_to(*address)) return {};
-    error = std::strerror(errno);
+    const Socket socket(*address);
+    socket.limit_connecting(deadline - Clock::now());
+    if (socket.connect_to(*address)) return {};
+    error = errno == EINPROGRESS ? "no answer" : std::strerror(errno);
   }
   return error;
 }
@@ -93,7 +104,7 @@ std::string to_string(const Endpoint& endpoint) {
 std::string wait_for_listener(const Endpoint& endpoint, Clock::time_point deadline) {
   constexpr auto kPause = std::chrono::milliseconds(10);
   for (;;) {
-    std::string error = try_to_connect(endpoint);
+    std::string error = try_to_connect(endpoint, deadline);
     const auto left = deadline - Clock::now();
     if (error.empty() || left <= Clock::duration::zero()) return error;
     std::this_thread::sleep_for(std::min<Clock::duration>(kPause, left));
