@@ -79,6 +79,18 @@ TEST(SplitValue, GivesTheFirstMicrobatchesTheLeftOverRows) {
   EXPECT_THAT(extents(split_value(torch::zeros({4}), 1)), ElementsAre(4));
 }
 
+TEST(SplitRows, CountsAlongTheDimensionThatIsSplit) {
+  const torch::Tensor tensor = torch::zeros({2, 3});
+  EXPECT_EQ(split_rows(tensor), 2);
+  EXPECT_EQ(split_rows(tensor, ChunkSpec::split(-1)), 3);
+  EXPECT_EQ(split_rows(tensor, ChunkSpec::replicate()), std::nullopt);
+  EXPECT_EQ(split_rows(c10::IValue()), std::nullopt);
+  const c10::IValue pair = std::make_tuple(tensor, torch::zeros({4, 5}));
+  EXPECT_EQ(split_rows(pair), 2);
+  EXPECT_EQ(split_rows(pair, ChunkSpec::sequence({ChunkSpec::replicate(), ChunkSpec::split(1)})),
+            5);
+}
+
 TEST(SplitMicrobatches, MakesFewerOnlyWhenAllowed) {
   const SplitOptions allow = {.allow_fewer = true};
   const auto two = split_microbatches({.args = {torch::zeros({2})}}, 4, allow);

@@ -73,6 +73,82 @@ TEST(Step, WeighsMicrobatchesByTheirRows) {
   EXPECT_DOUBLE_EQ(weight.grad().item<double>(), 3);  // the mean of the whole batch
 }
 
+// On two ranks, with 7 rows in microbatches of 3, 2 and 2.
+TEST(Step, WeighsByRowsToTheBit) {
+  const TestModel model = mlp_model();
+  for (const char* name : {"1F1B", "ZB-H1", "Interleaved1F1B", "ZBVZeroBubble"}) {
+    SCOPED_TRACE(name);
+    const Schedule order = make_schedule(name, {.num_ranks = 2, .num_microbatches = 3});
+    const int num_stages = extent_of(order).num_stages;
+    const torch::Tensor inputs = model.make_inputs(7);
+    const torch::Tensor targets = model.make_targets(7);
+    const Blocks baseline = model.make(num_stages);
+    const TrainedStep expected = train_without_pipeline(model, baseline, inputs, targets, {0, 1, 2},
+                                                        BaselineWeights::ByRows);
+    const Blocks blocks = model.make(num_stages);
+    PipelineSchedule pipeline(
+        make_stages(blocks), order,
+        {.num_microbatches = 3, .loss = model.loss, .loss_weights = LossWeights::ByRows});
+    const StepResult result = pipeline.step({inputs}, {.target = targets});
+    expect_equal(result.losses, expected.losses, "loss");
+    expect_equal(gradients_of(parameters_of(blocks)), expected.gradients, "gradient");
+
+    // A target whose rows are its columns, say.
+    const Blocks others = model.make(num_stages);
+    PipelineSchedule of_columns(
+        make_stages(others), order,
+        {.num_microbatches = 3,
+         .loss =
+             [&model](const torch::Tensor& output, const torch::Tensor& target) {
+               return model.loss(output, target.t().contiguous());
+             },
+         .target_chunk_spec = ChunkSpec::split(1),
+         .loss_weights = LossWeights::ByRows});
+    of_columns.step({inputs}, {.target = targets.t().contiguous()});
+    expect_equal(gradients_of(parameters_of(others)), expected.gradients, "gradient");
+  }
+}
+
+TEST(Step, SplitsTheTargetAsItsSpecSays) {
+  const torch::Tensor weight = parameter(1);
+  std::vector<c10::IValue> seen;
+  ScheduleGPipe pipeline(
+      stages_of([weight](torch::Tensor x) { return x * weight; }),
+      {.num_microbatches = 2,
+       .loss =
+           [&seen](const c10::IValue& output, const c10::IValue& target, const KeywordArguments&) {
+             seen.push_back(target);
+             return output.toTensor().sum();
+           },
+       .target_chunk_spec =
+           ChunkSpec::dict({{"scale", ChunkSpec::replicate()}, {"labels", ChunkSpec::split(-1)}}),
+       .loss_weights = LossWeights::ByRows});
+  c10::impl::GenericDict target(c10::StringType::get(), c10::TensorType::get());
+  target.insert("scale", torch::ones({5}));
+  target.insert("labels", torch::arange(6).reshape({2, 3}));
+  pipeline.step({torch::tensor({1.0, 4.0})}, {.target = target});
+  ASSERT_EQ(seen.size(), 2U);
+  for (const c10::IValue& part : seen) {
+    EXPECT_EQ(part.toGenericDict().at("scale").toTensor().size(0), 5);
+  }
+  EXPECT_TRUE(torch::equal(seen[1].toGenericDict().at("labels").toTensor(),
+                           torch::tensor({{2}, {5}}, torch::kLong)));
+  // Two of three columns, and one: not the five of the scale, which all microbatches have.
+  EXPECT_FLOAT_EQ(weight.grad().item<float>(), (2 * 1.0F + 1 * 4.0F) / 3);
+}
+
+TEST(Step, CountsNoRowsOfATargetThatIsTheSameForAll) {
+  const torch::Tensor weight = parameter(1);
+  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+                         {.num_microbatches = 2,
+                          .loss = sum_of_products,
+                          .target_chunk_spec = ChunkSpec::replicate(),
+                          .loss_weights = LossWeights::ByRows});
+  EXPECT_EQ(message_of([&] { pipeline.step({torch::ones({2})}, {.target = torch::ones({1})}); }),
+            "LossWeights::ByRows needs a target with a tensor that is split, whose rows it counts, "
+            "but all of float tensor [1] is the same in every microbatch");
+}
+
 TEST(Step, PassesKeywordsToTheStagesThatTakeThem) {
   const auto scaled = [](const std::vector<c10::IValue>& inputs, const KeywordArguments& keywords) {
     return c10::IValue(inputs[0].toTensor() * keywords.at("factor").toTensor());

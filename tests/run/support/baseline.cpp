@@ -6,7 +6,7 @@ namespace penstock {
 
 TrainedStep train_without_pipeline(const TestModel& model, const Blocks& blocks,
                                    const torch::Tensor& inputs, const torch::Tensor& targets,
-                                   const std::vector<int>& order) {
+                                   const std::vector<int>& order, BaselineWeights weights) {
   const auto count = static_cast<std::int64_t>(order.size());
   const std::vector<torch::Tensor> input_parts = torch::tensor_split(inputs, count);
   const std::vector<torch::Tensor> target_parts = torch::tensor_split(targets, count);
@@ -18,7 +18,11 @@ TrainedStep train_without_pipeline(const TestModel& model, const Blocks& blocks,
     torch::Tensor hidden = input_parts[index];
     for (const auto& block : blocks) hidden = block->forward(hidden);
     const torch::Tensor loss = model.loss(hidden, target_parts[index]);
-    loss.backward(torch::full_like(loss, 1.0 / static_cast<double>(count)));
+    const double weight = weights == BaselineWeights::Equal
+                              ? 1.0 / static_cast<double>(count)
+                              : static_cast<double>(target_parts[index].size(0)) /
+                                    static_cast<double>(targets.size(0));
+    loss.backward(torch::full_like(loss, weight));
     outputs[index] = hidden.detach();
     step.losses[index] = loss.detach();
   }

@@ -16,10 +16,13 @@ struct TrainedStep {
 };
 
 // The ruler of every pipeline test: one thread, one autograd graph per microbatch, one microbatch
-// after the other in the given order, each loss weighted by 1 / number of microbatches.
+// after the other in the given order, each loss weighted as `weights` say: by default, by 1 /
+// number of microbatches.
+enum class BaselineWeights { Equal, ByRows };
 TrainedStep train_without_pipeline(const TestModel& model, const Blocks& blocks,
                                    const torch::Tensor& inputs, const torch::Tensor& targets,
-                                   const std::vector<int>& order);
+                                   const std::vector<int>& order,
+                                   BaselineWeights weights = BaselineWeights::Equal);
 
 // Copies of the gradients, undefined where there is none.
 std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parameters);

@@ -38,6 +38,9 @@ class SplitTree {
   // The argument of each microbatch.
   std::vector<c10::IValue> split(int num_microbatches) const;
 
+  // Of the first leaf that is split.
+  std::optional<std::int64_t> num_rows() const { return num_rows_; }
+
  private:
   void plan(const c10::IValue& value, const SpecRule& rule, const TreePath& path,
             Shortest& shortest);
@@ -45,6 +48,7 @@ class SplitTree {
   const c10::IValue* value_;
   // One entry per leaf, in the order of for_each_leaf(); without a dimension it is replicated.
   std::vector<std::optional<std::int64_t>> dims_;
+  std::optional<std::int64_t> num_rows_;
 };
 
 std::optional<std::int64_t> split_dimension(const c10::IValue& leaf, const SpecRule& rule,
@@ -78,6 +82,7 @@ void SplitTree::plan(const c10::IValue& value, const SpecRule& rule, const TreeP
   dims_.push_back(split_dimension(value, rule, path));
   if (!dims_.back()) return;
   const std::int64_t num_rows = value.toTensor().size(*dims_.back());
+  if (!num_rows_) num_rows_ = num_rows;
   if (num_rows >= shortest.num_rows) return;
   shortest = {.num_rows = num_rows,
               .place = fmt::format("{}, dimension {}", path.text(), *dims_.back())};
@@ -180,6 +185,13 @@ std::vector<c10::IValue> split_value(const c10::IValue& value, int num_microbatc
   Shortest shortest;
   const SplitTree tree(value, spec ? &*spec : nullptr, name, shortest);
   return tree.split(granted_microbatches(num_microbatches, shortest, /*allow_fewer=*/false));
+}
+
+std::optional<std::int64_t> split_rows(const c10::IValue& value,
+                                       const std::optional<ChunkSpec>& spec,
+                                       std::string_view name) {
+  Shortest shortest;
+  return SplitTree(value, spec ? &*spec : nullptr, name, shortest).num_rows();
 }
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,5 +41,11 @@ std::vector<Microbatch> split_microbatches(const Microbatch& batch, int num_micr
 std::vector<c10::IValue> split_value(const c10::IValue& value, int num_microbatches,
                                      const std::optional<ChunkSpec>& spec = std::nullopt,
                                      std::string_view name = "value");
+
+// How many rows that split has to share out: the size of the first tensor it cuts, along the
+// dimension it is cut along. None if all of the tree is replicated.
+std::optional<std::int64_t> split_rows(const c10::IValue& value,
+                                       const std::optional<ChunkSpec>& spec = std::nullopt,
+                                       std::string_view name = "value");
 
 }  // namespace penstock

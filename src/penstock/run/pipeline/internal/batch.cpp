@@ -14,17 +14,19 @@
 namespace penstock {
 namespace {
 
-std::int64_t rows_of(const c10::IValue& target) {
-  std::int64_t rows = -1;
-  for_each_tensor(target, [&rows](const at::Tensor& tensor) {
-    if (rows < 0 && tensor.dim() > 0) rows = tensor.size(0);
-  });
-  if (rows < 0) {
-    throw ArgumentError(
-        fmt::format("LossWeights::ByRows needs a target with a tensor that has rows, but it is {}",
-                    describe(target)));
+// What messages call the target.
+constexpr const char* kTarget = "target";
+
+// Along the dimension that the target is split along.
+double rows_of(const c10::IValue& target, const std::optional<ChunkSpec>& spec) {
+  const std::optional<std::int64_t> rows = split_rows(target, spec, kTarget);
+  if (!rows) {
+    throw ArgumentError(fmt::format(
+        "LossWeights::ByRows needs a target with a tensor that is split, whose rows it counts, but "
+        "all of {} is the same in every microbatch",
+        describe(target)));
   }
-  return rows;
+  return static_cast<double>(*rows);
 }
 
 std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
@@ -35,8 +37,9 @@ std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
     if (targets.empty()) {
       throw ArgumentError("LossWeights::ByRows needs a target, whose rows it counts");
     }
-    std::transform(targets.begin(), targets.end(), weights.begin(),
-                   [](const c10::IValue& target) { return static_cast<double>(rows_of(target)); });
+    std::transform(targets.begin(), targets.end(), weights.begin(), [&](const c10::IValue& target) {
+      return rows_of(target, options.target_chunk_spec);
+    });
   }
   return weights;
 }
@@ -55,7 +58,7 @@ PresplitBatch split_batch(std::vector<c10::IValue> inputs, const StepOptions& st
       split_microbatches({std::move(inputs), step_options.kwargs}, options.num_microbatches, split);
   if (ends.has_last_stage && !step_options.target.isNone()) {
     batch.targets = split_value(step_options.target, options.num_microbatches,
-                                options.target_chunk_spec, "target");
+                                options.target_chunk_spec, kTarget);
   }
   return batch;
 }
