@@ -103,12 +103,38 @@ TEST(Regressions, TheLossGetsWhatTheLastStageReturned) {
 TEST(Regressions, AMissingGradientDoesNotHoldAnyoneUp) {
   for (const char* name : kSchedules) {
     const torch::Tensor weight = parameter(3);
+    const torch::Tensor head = parameter(2);
     PipelineSchedule pipeline(
         stages_of({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
-                   make_stage_module([](torch::Tensor x) { return x.detach() * 2; })}),
+                   make_stage_module([head](torch::Tensor x) { return x.detach() * head; })}),
         order_of(name, 3),
         {.num_microbatches = 3, .loss = sum_of_products, .deadline = std::chrono::seconds(60)});
     pipeline.step({torch::ones({3})}, {.target = torch::ones({3})});
+    EXPECT_FALSE(weight.grad().defined()) << name;
+    EXPECT_EQ(head.grad().item<double>(), 3) << name;
+  }
+}
+
+// B21: a step that had no gradient to start from went through in silence and trained nothing.
+TEST(Regressions, AStepThatTrainsNothingIsAnErrorUnlessAllowed) {
+  for (const char* name : kSchedules) {
+    const torch::Tensor weight = parameter(3);
+    const auto train = [&](bool allows_detached_loss) {
+      PipelineSchedule pipeline(
+          stages_of({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
+                     make_stage_module([](torch::Tensor x) { return x.detach() * 2; })}),
+          order_of(name, 2),
+          {.num_microbatches = 2,
+           .loss = sum_of_products,
+           .allows_detached_loss = allows_detached_loss});
+      return message_of([&] { pipeline.step({torch::ones({2})}, {.target = torch::ones({2})}); });
+    };
+    EXPECT_THAT(train(false),
+                AllOf(testing::StartsWith("rank 1, step 1 (1F0): the loss of microbatch 0 on stage "
+                                          "1 does not depend on anything that requires a gradient"),
+                      HasSubstr("set ScheduleOptions::allows_detached_loss")))
+        << name;
+    EXPECT_EQ(train(true), "nothing was thrown") << name;
     EXPECT_FALSE(weight.grad().defined()) << name;
   }
 }

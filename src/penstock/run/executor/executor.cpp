@@ -23,6 +23,25 @@ namespace {
 // many small messages take a quarter longer with none, and no less with more than these.
 constexpr std::size_t kReceivesAhead = 2;
 
+void require_one_element(const at::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return;
+  throw StageError(fmt::format(
+      "the loss function returned {}; expected a tensor with one element, so reduce it with a "
+      "mean or a sum",
+      describe(loss)));
+}
+
+// Nothing would be trained, and nobody would know.
+void require_gradient(const at::Tensor& loss, int microbatch, int stage) {
+  if (loss.requires_grad()) return;
+  throw StageError(fmt::format(
+      "the loss of microbatch {} on stage {} does not depend on anything that requires a gradient, "
+      "so it trains nothing; look for detach() or a NoGradGuard in the loss function or in the "
+      "stages, and for parameters that are all frozen. If that is meant, set "
+      "ScheduleOptions::allows_detached_loss",
+      microbatch, stage));
+}
+
 }  // namespace
 
 class Executor::Context final : public ActionContext {
@@ -287,13 +306,11 @@ void Executor::finish_last(const Instruction& instruction, const c10::IValue& ou
   if (work_->loss != nullptr) {
     const c10::IValue target = work_->targets.empty() ? c10::IValue() : work_->targets[microbatch];
     const at::Tensor loss = (*work_->loss)(output, target, *work_->loss_keywords);
-    if (!loss.defined() || loss.numel() != 1) {
-      throw StageError(fmt::format(
-          "the loss function returned {}; expected a tensor with one element, so reduce it with a "
-          "mean or a sum",
-          describe(loss)));
-    }
+    require_one_element(loss);
     if (work_->is_training) {
+      if (!work_->allows_detached_loss) {
+        require_gradient(loss, instruction.microbatch, instruction.stage->index());
+      }
       instruction.stage->keep_loss(instruction.microbatch, loss);
       Message& gradients = gradients_in_.at(instruction.slot, instruction.microbatch);
       gradients = loss_seed(loss, work_->loss_weights[microbatch]);

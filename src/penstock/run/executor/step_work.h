@@ -24,6 +24,7 @@ struct StepWork {
   const LossFunction* loss = nullptr;    // null: no loss is computed
   const KeywordArguments* loss_keywords = nullptr;
   std::span<const double> loss_weights;  // what the gradient of each loss starts from
+  bool allows_detached_loss = false;     // a loss that trains nothing is no mistake
   int first_microbatch = 0;              // its number among those of all replicas
   bool keeps_outputs = true;
   std::uint64_t random_seed = 0;  // of the step; see RandomScope

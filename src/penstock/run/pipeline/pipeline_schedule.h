@@ -44,6 +44,9 @@ struct ScheduleOptions {
   // How many stages of a rank are gathered at a time, if stages are sharded; see add_sharding().
   int max_active_stages = ShardingOptions{}.max_active_stages;
   LossFunction loss = {};  // without one, only eval() works
+  // Whether step() may run with a loss that nothing requiring a gradient has a part in. Such a step
+  // trains nothing, which is mostly a detach() too many: by default it fails.
+  bool allows_detached_loss = false;
 
   SplitOptions split = {};                                    // of the inputs
   std::optional<ChunkSpec> target_chunk_spec = std::nullopt;  // default: as inputs

@@ -122,6 +122,7 @@ StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weig
                 .loss = has_loss ? &options.loss : nullptr,
                 .loss_keywords = &step_options.loss_kwargs,
                 .loss_weights = loss_weights,
+                .allows_detached_loss = options.allows_detached_loss,
                 .first_microbatch = work_options.first_microbatch,
                 .keeps_outputs = step_options.return_outputs && ends.has_last_stage,
                 .random_seed = work_options.random_seed,
