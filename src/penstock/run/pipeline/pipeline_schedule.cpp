@@ -3,7 +3,9 @@
 #include <atomic>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -70,9 +72,7 @@ class PipelineSchedule::Impl {
                                           thread_options(options_, num_busy_threads()));
     executors_ = ranks_->make_executors(program_, stages_, executor_options_);
     eval_executors_ = ranks_->make_executors(eval_program_, stages_, executor_options_);
-    for (const auto& stage : stages_) {
-      for (std::string& name : stage->module().keywords()) keywords_.insert(std::move(name));
-    }
+    keywords_ = options_.group == nullptr ? keywords_of(stages_) : fabric_->keywords();
   }
 
   StepResult step(const PresplitBatch& batch, const StepOptions& step_options) {
@@ -188,8 +188,7 @@ class PipelineSchedule::Impl {
   void require_fit(const PresplitBatch& batch) const {
     require_batch(batch, options_.num_microbatches);
     require_no_useless_target(batch, options_.loss);
-    // The stages of other processes may take keywords that no stage of this one knows.
-    if (options_.group == nullptr) require_keywords(batch, keywords_);
+    if (keywords_) require_keywords(batch, *keywords_);
   }
 
   // Evaluations have numbers of their own: they do not change what the next step() draws.
@@ -319,7 +318,7 @@ class PipelineSchedule::Impl {
   std::unique_ptr<LocalRanks> ranks_;
   LocalRanks::Executors executors_;
   LocalRanks::Executors eval_executors_;
-  std::set<std::string> keywords_;  // that some stage takes
+  std::optional<std::set<std::string>> keywords_;  // that some stage takes, if all are known
   PresplitBatch local_batch_;
   std::atomic<bool> is_running_ = false;
   std::int64_t num_steps_ = 0;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,15 +23,24 @@ namespace {
 // only ends those that the monitor does not see, such as between the actions and the end of a step.
 constexpr int kLastResort = 100;  // deadlines
 
+// What a process has of all ranks.
+struct Connection {
+  int rank = 0;
+  int num_ranks = 1;
+  std::chrono::nanoseconds deadline;
+  std::set<std::string> keywords;
+};
+
 class ProcessFabric final : public Fabric {
  public:
-  ProcessFabric(std::shared_ptr<Monitor> monitor, std::unique_ptr<Transport> transport, int rank,
-                int num_ranks, std::chrono::nanoseconds deadline)
+  ProcessFabric(std::shared_ptr<Monitor> monitor, std::unique_ptr<Transport> transport,
+                Connection connection)
       : monitor_(std::move(monitor)),
         transport_(std::move(transport)),
-        rank_(rank),
-        progress_(num_ranks),
-        deadline_(deadline) {}
+        rank_(connection.rank),
+        progress_(connection.num_ranks),
+        deadline_(connection.deadline),
+        keywords_(std::move(connection.keywords)) {}
 
   Transport& endpoint(int /*rank*/) override { return *transport_; }
   ProgressBoard& progress() override { return progress_; }
@@ -41,6 +53,7 @@ class ProcessFabric final : public Fabric {
                           .deadline = deadline_});
   }
   void end_step() override { monitor_->end_step(); }
+  std::optional<std::set<std::string>> keywords() const override { return keywords_; }
 
   std::exception_ptr fail_step(std::exception_ptr failure) override {
     std::exception_ptr result = explain(failure);
@@ -82,6 +95,7 @@ class ProcessFabric final : public Fabric {
   int rank_;  // in the group
   ProgressBoard progress_;
   std::chrono::nanoseconds deadline_;
+  std::set<std::string> keywords_;  // that stages of all processes take
 };
 
 ProcessRankOptions complete(ProcessRankOptions options, const World& world) {
@@ -126,8 +140,11 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
   const std::vector<std::string> told =
       monitor_->exchange(fmt::format("agreement/{}", num_connections_++), to_text(own), patience);
   const Agreement first = parse_agreement(told.front());
-  for (std::size_t rank = 1; rank < told.size(); ++rank) {
-    const std::string problem = difference(first, parse_agreement(told[rank]));
+  std::set<std::string> keywords = options.keywords;
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    Agreement agreement = parse_agreement(told[rank]);
+    keywords.merge(agreement.keywords);
+    const std::string problem = difference(first, agreement);
     if (problem.empty()) continue;
     throw GroupError(
         monitor_->report(fmt::format("{} {}, which is what {} has; start all ranks alike",
@@ -143,8 +160,11 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                      .deadline = kLastResort * options.deadline,
                                      .connect_timeout = patience,
                                      .look = [this] { require_healthy(); }});
-    return std::make_unique<ProcessFabric>(monitor_, std::move(transport), local_ranks().front(),
-                                           num_ranks(), options.deadline);
+    return std::make_unique<ProcessFabric>(monitor_, std::move(transport),
+                                           Connection{.rank = local_ranks().front(),
+                                                      .num_ranks = num_ranks(),
+                                                      .deadline = options.deadline,
+                                                      .keywords = std::move(keywords)});
   } catch (const Error& error) {
     throw GroupError(monitor_->explain(error.what()));
   }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
@@ -40,6 +43,10 @@ class Fabric {
   // Whether somebody has stopped the ranks of this process, as far as that is known without
   // waiting.
   virtual bool is_stopped() const { return false; }
+
+  // The names of the keyword inputs that the stages of all processes take. None if the fabric does
+  // not know those of the others.
+  virtual std::optional<std::set<std::string>> keywords() const { return std::nullopt; }
 };
 
 // What a fabric is to carry.
@@ -52,6 +59,7 @@ struct FabricOptions {
   // By stage of the program, a fingerprint of what it is; 0 where this process does not know. Those
   // that several processes know must be the same.
   std::vector<std::uint64_t> stage_layouts = {};
+  std::set<std::string> keywords = {};  // inputs by name that stages of this process take
 };
 
 // The ranks of a pipeline that are not all threads of one process; or the replicas of one rank,

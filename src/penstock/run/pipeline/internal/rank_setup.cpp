@@ -10,6 +10,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/prover/check.h"
+#include "penstock/run/pipeline/internal/stage_list.h"
 #include "penstock/run/stage/stage_layout.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
@@ -50,7 +51,8 @@ std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& 
     return options.group->connect(program, {.extent = extent,
                                             .num_exchange_stages = num_exchange_stages,
                                             .deadline = options.deadline,
-                                            .stage_layouts = known_layouts(stages)});
+                                            .stage_layouts = known_layouts(stages),
+                                            .keywords = keywords_of(stages)});
   }
   extent.num_stages += num_exchange_stages;
   return std::make_unique<InProcessHub>(program.num_ranks(), extent,

@@ -105,6 +105,14 @@ std::vector<at::Tensor> parameters_of(const StageList& stages) {
   return list;
 }
 
+std::set<std::string> keywords_of(const StageList& stages) {
+  std::set<std::string> keywords;
+  for (const auto& stage : stages) {
+    for (std::string& name : stage->module().keywords()) keywords.insert(std::move(name));
+  }
+  return keywords;
+}
+
 std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,
                                            int rank) {
   std::vector<PipelineStage*> chosen;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "penstock/plan/schedule/placement.h"
@@ -19,6 +21,9 @@ void require_local_stages(const StageList& stages, const Placement& placement,
 // What an optimizer of these stages trains, each tensor once: parameters, or the slices of those
 // that are sharded.
 std::vector<at::Tensor> parameters_of(const StageList& stages);
+
+// The names of the keyword inputs that some of `stages` take.
+std::set<std::string> keywords_of(const StageList& stages);
 
 // Those of `stages` that `placement` gives to `rank`.
 std::vector<PipelineStage*> stages_of_rank(const StageList& stages, const Placement& placement,

@@ -30,7 +30,8 @@ Agreement make_agreement(const Schedule& program, const FabricOptions& options,
                       .model = model,
                       .extent = options.extent,
                       .lists = {},
-                      .layouts = options.stage_layouts};
+                      .layouts = options.stage_layouts,
+                      .keywords = options.keywords};
   for (const std::vector<Action>& actions : program.ranks) {
     Fingerprint list;
     for (const Action& action : actions) list.add(to_string(action) + ",");
@@ -51,7 +52,8 @@ std::string to_text(const Agreement& agreement) {
                                {"stages", agreement.extent.num_stages},
                                {"microbatches", agreement.extent.num_microbatches},
                                {"lists", agreement.lists},
-                               {"layouts", agreement.layouts}};
+                               {"layouts", agreement.layouts},
+                               {"keywords", agreement.keywords}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -64,6 +66,7 @@ Agreement parse_agreement(const std::string& text) {
   agreement.extent = {json.value("stages", 0), json.value("microbatches", 0)};
   agreement.lists = json.value("lists", std::vector<std::uint64_t>());
   agreement.layouts = json.value("layouts", std::vector<std::uint64_t>());
+  agreement.keywords = json.value("keywords", std::set<std::string>());
   return agreement;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Agreement {
   Extent extent;
   std::vector<std::uint64_t> lists;    // a fingerprint of each rank's actions
   std::vector<std::uint64_t> layouts;  // of the stages' tensors; 0 where the process knows nothing
+  std::set<std::string> keywords;      // that its stages take; those of other processes may differ
 };
 
 Agreement make_agreement(const Schedule& program, const FabricOptions& options,
