@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,7 +13,9 @@
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/run/graph/stage_graph.h"
+#include "penstock/run/pipeline/internal/rank_setup.h"
 #include "penstock/run/pipeline/schedules.h"
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 #include "tests/run/graph/graphs.h"
 #include "tests/run/support/baseline.h"
@@ -117,6 +120,28 @@ TEST(Group, ChecksThatStagesAreThoseOfItsRanks) {
                                  {.num_microbatches = 2, .group = make_group(3, {0})});
               }),
               HasSubstr("the schedule is for 4 ranks, but the group has 3"));
+}
+
+TEST(ThreadOptions, DivideTheThreadsOfTheCallerAndTheCoresOfAHost) {
+  const int before = at::get_num_threads();
+  const int cores = static_cast<int>(allowed_cores().size());
+  const auto threads = [](const CoreUse& use, int wanted = 0) {
+    return thread_options({.intra_op_threads = wanted}, use).intra_op_threads;
+  };
+  at::set_num_threads(12);
+  EXPECT_EQ(threads({.num_threads = 1}), 12);
+  EXPECT_EQ(threads({.num_threads = 5}), 2);
+  EXPECT_EQ(threads({.num_threads = 13}), 1) << "at least one";
+  EXPECT_EQ(threads({.num_threads = 5}, 7), 7) << "as was asked for";
+  EXPECT_EQ(threads({.num_threads = 1, .num_processes = 2}), std::max(1, std::min(12, cores / 2)));
+  EXPECT_EQ(threads({.num_threads = 2, .num_processes = 2}), std::max(1, std::min(6, cores / 4)));
+  EXPECT_EQ(threads({.num_threads = 1, .num_processes = cores + 1}), 1);
+  at::set_num_threads(1);  // as who started the processes has it
+  EXPECT_EQ(threads({.num_threads = 1, .num_processes = 2}), 1);
+  at::set_num_threads(before);
+  EXPECT_FALSE(thread_options({}, {.num_threads = 2}).shares_cores);
+  EXPECT_TRUE(thread_options({}, {.num_processes = 2}).shares_cores);
+  EXPECT_EQ(thread_options({}, {.num_processes = 100'000}).wait.spin.count(), 0);
 }
 
 TEST(Group, AsksTheEndsOfThePipelineForInputsAndTargetsOnly) {

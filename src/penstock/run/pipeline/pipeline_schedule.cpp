@@ -68,8 +68,9 @@ class PipelineSchedule::Impl {
     fabric_ = connect(options_, program_, stages_, shared_exchange_->extent(),
                       exchange_keys_.num_stages());
     replicas_.emplace(options_, program_, stages_, placement, local_ranks_);
+    const CoreUse cores = core_use_of(options_, static_cast<int>(local_ranks_.size()));
     ranks_ = std::make_unique<LocalRanks>(local_ranks_, *fabric_, *replicas_,
-                                          thread_options(options_, num_busy_threads()));
+                                          thread_options(options_, cores));
     executors_ = ranks_->make_executors(program_, stages_, executor_options_);
     eval_executors_ = ranks_->make_executors(eval_program_, stages_, executor_options_);
     keywords_ = options_.group == nullptr ? keywords_of(stages_) : fabric_->keywords();
@@ -276,13 +277,6 @@ class PipelineSchedule::Impl {
                              ? replicas_->sum_over_replicas(own)
                              : own * replicas_->num_replicas();
     for (double& weight : weights) weight /= total;
-  }
-
-  // Threads of this process that are at work in a step, those of other replicas too.
-  int num_busy_threads() const {
-    const int num_replicas =
-        options_.data_group == nullptr ? 1 : options_.data_group->num_ranks_in_process();
-    return static_cast<int>(local_ranks_.size()) * num_replicas;
   }
 
   // Inputs that require a gradient get it from one backward of the caller's own graph, as if the

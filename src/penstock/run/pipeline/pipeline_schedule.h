@@ -62,8 +62,10 @@ struct ScheduleOptions {
   CustomFunctions custom_functions = {};
   std::vector<std::shared_ptr<Observer>> observers = {};
 
-  int intra_op_threads = 0;   // of each rank; 0: those of the caller, divided by all ranks here
-  bool pins_threads = false;  // rank threads to cores
+  // Of each rank. 0: those of the caller, divided by its ranks; and no more than each rank of the
+  // processes that share the caller's cores can have one for.
+  int intra_op_threads = 0;
+  bool pins_threads = false;                                     // rank threads to cores
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
 };
 

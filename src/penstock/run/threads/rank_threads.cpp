@@ -42,7 +42,7 @@ class IntraOpThreads {
 
 RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : options_(options) {
   options_.wait = patient(options.wait);
-  if (num_ranks > 1) use_one_blas_thread();
+  if (num_ranks > 1 || options.shares_cores) use_one_blas_thread();
   if (options_.pins_threads) cores_ = allowed_cores();
   if (cores_.size() < static_cast<std::size_t>(num_ranks)) cores_.clear();
   for (int rank = 1; rank < num_ranks; ++rank) workers_.push_back(std::make_unique<Worker>());

@@ -13,6 +13,8 @@ namespace penstock {
 struct RankThreadOptions {
   WaitPolicy wait;
   int intra_op_threads = 1;  // of each rank
+  // With ranks of other processes; those of this one always do if there are several.
+  bool shares_cores = false;
   // Each rank to a core of its own, the calling thread while it works; unless ranks outnumber
   // cores.
   bool pins_threads = false;

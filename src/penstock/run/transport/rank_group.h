@@ -81,6 +81,9 @@ class RankGroup {
   // How many of them share this process, also if other objects than this one run them.
   virtual int num_ranks_in_process() const { return static_cast<int>(local_ranks().size()); }
 
+  // How many processes of the job share the cores of this one, itself included.
+  virtual int num_processes_on_cores() const { return 1; }
+
   // How often the ranks were brought together again after a failure. What they had agreed on, some
   // of them may not have heard of: it is to be agreed on again.
   virtual int num_recoveries() const { return 0; }

@@ -12,6 +12,7 @@
 #include "penstock/plan/prover/check.h"
 #include "penstock/run/pipeline/internal/stage_list.h"
 #include "penstock/run/stage/stage_layout.h"
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
 namespace penstock {
@@ -59,11 +60,27 @@ std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& 
                                         wait_policy_for(program.num_ranks(), options.deadline));
 }
 
-RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads) {
-  return {.wait = wait_policy_for(num_threads, options.deadline),
-          .intra_op_threads = options.intra_op_threads > 0
-                                  ? options.intra_op_threads
-                                  : std::max(1, at::get_num_threads() / num_threads),
+CoreUse core_use_of(const ScheduleOptions& options, int num_local_ranks) {
+  CoreUse use{.num_threads = num_local_ranks};
+  if (options.group != nullptr) use.num_processes = options.group->num_processes_on_cores();
+  if (options.data_group != nullptr) {
+    use.num_threads *= options.data_group->num_ranks_in_process();
+    use.num_processes = std::max(use.num_processes, options.data_group->num_processes_on_cores());
+  }
+  return use;
+}
+
+RankThreadOptions thread_options(const ScheduleOptions& options, const CoreUse& use) {
+  const int num_busy = use.num_threads * use.num_processes;
+  // Who started the processes may have divided the threads among them already, or their cores.
+  int share = at::get_num_threads() / use.num_threads;
+  if (use.num_processes > 1) {
+    share = std::min(share, static_cast<int>(allowed_cores().size()) / num_busy);
+  }
+  return {.wait = wait_policy_for(num_busy, options.deadline),
+          .intra_op_threads =
+              options.intra_op_threads > 0 ? options.intra_op_threads : std::max(1, share),
+          .shares_cores = use.num_processes > 1,
           .pins_threads = options.pins_threads};
 }
 

@@ -26,7 +26,15 @@ std::vector<int> local_ranks_of(const ScheduleOptions& options, const Schedule& 
 std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& program,
                                 const StageList& stages, Extent extent, int num_exchange_stages);
 
-// For `num_threads` of this process that are at work at the same time.
-RankThreadOptions thread_options(const ScheduleOptions& options, int num_threads);
+// Who is at work at the same time.
+struct CoreUse {
+  int num_threads = 1;    // of this process
+  int num_processes = 1;  // with as many threads each, on the cores of this one
+};
+
+// Of a pipeline whose ranks `num_local_ranks` are threads of this process, with its replicas.
+CoreUse core_use_of(const ScheduleOptions& options, int num_local_ranks);
+
+RankThreadOptions thread_options(const ScheduleOptions& options, const CoreUse& use);
 
 }  // namespace penstock
