@@ -4,51 +4,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "penstock/plan/generators/registry.h"
-#include "penstock/plan/passes/lower.h"
 #include "penstock/plan/prover/check.h"
-#include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/models.h"
+#include "tests/run/support/named_shapes.h"
 
 // The contract that matters: training with a pipeline is training without one, to the bit.
 namespace penstock {
 namespace {
-
-struct Case {
-  std::string schedule;
-  int num_ranks;
-  int stages_per_rank;
-  int num_microbatches;
-};
-
-void PrintTo(const Case& shape, std::ostream* out) {
-  *out << shape.schedule << " p=" << shape.num_ranks << " v=" << shape.stages_per_rank
-       << " m=" << shape.num_microbatches;
-}
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (const ScheduleFamily& family : schedule_families()) {
-    const std::string name(family.name);
-    if (name == "ForwardOnly") continue;
-    for (const auto& [num_ranks, num_microbatches] :
-         std::vector<std::pair<int, int>>{{1, 3}, {2, 1}, {2, 5}, {3, 6}, {4, 8}}) {
-      if (family.num_ranks != ScheduleFamily::kAnyNumber && family.num_ranks != num_ranks) continue;
-      for (const int stages_per_rank : {1, 2, 3}) {
-        const bool is_default = stages_per_rank == family.default_stages_per_rank;
-        const bool is_allowed = stages_per_rank >= family.min_stages_per_rank &&
-                                (family.max_stages_per_rank == ScheduleFamily::kAnyNumber ||
-                                 stages_per_rank <= family.max_stages_per_rank);
-        // Deep layouts on two ranks only, to keep the time in bounds.
-        if (!is_default && (!is_allowed || num_ranks != 2)) continue;
-        cases.push_back({name, num_ranks, stages_per_rank, num_microbatches});
-      }
-    }
-  }
-  return cases;
-}
 
 // The order in which a stage's weight gradients are added up.
 std::vector<int> microbatch_order(const Schedule& program, int stage) {
@@ -105,22 +69,19 @@ void expect_bit_equal(const TestModel& model, const Schedule& schedule) {
   EXPECT_EQ(pipeline.peak_activations(), check(pipeline.program()).peak_activations);
 }
 
-class EverySchedule : public testing::TestWithParam<Case> {};
+class EverySchedule : public testing::TestWithParam<NamedShape> {};
 
 TEST_P(EverySchedule, TrainsLikeOneThread) {
-  const Case& shape = GetParam();
-  const Schedule order = make_schedule(shape.schedule, {.num_ranks = shape.num_ranks,
-                                                        .num_microbatches = shape.num_microbatches,
-                                                        .stages_per_rank = shape.stages_per_rank});
+  const Schedule order = make_schedule(GetParam());
   for (const TestModel& model : test_models()) {
     SCOPED_TRACE(model.name);
     expect_bit_equal(model, order);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BitEquality, EverySchedule, testing::ValuesIn(all_cases()),
+INSTANTIATE_TEST_SUITE_P(BitEquality, EverySchedule, testing::ValuesIn(training_shapes()),
                          [](const auto& instance) {
-                           const Case& shape = instance.param;
+                           const NamedShape& shape = instance.param;
                            std::string name = shape.schedule;
                            std::erase_if(name,
                                          [](char letter) { return std::isalnum(letter) == 0; });
@@ -131,12 +92,9 @@ INSTANTIATE_TEST_SUITE_P(BitEquality, EverySchedule, testing::ValuesIn(all_cases
 
 // All schedules but these add gradients up in the order of the microbatches.
 TEST(BitEquality, SchedulesKeepTheOrderOfMicrobatches) {
-  for (const Case& shape : all_cases()) {
+  for (const NamedShape& shape : training_shapes()) {
     if (shape.schedule == "LoopedBFS") continue;
-    const Schedule order =
-        make_schedule(shape.schedule, {.num_ranks = shape.num_ranks,
-                                       .num_microbatches = shape.num_microbatches,
-                                       .stages_per_rank = shape.stages_per_rank});
+    const Schedule order = make_schedule(shape);
     std::vector<int> ascending;
     for (int microbatch = 0; microbatch < shape.num_microbatches; ++microbatch) {
       ascending.push_back(microbatch);
@@ -145,23 +103,11 @@ TEST(BitEquality, SchedulesKeepTheOrderOfMicrobatches) {
   }
 }
 
-TEST(BitEquality, HoldsForACustomScheduleFromCsv) {
-  const Schedule order = read_csv(
-      "0F0,0F1,,2F0,2I0,2F1,0I0,2I1,2W0,0I1,0W0,2W1,0W1\n"
-      ",1F0,1F1,,1I0,1W0,1B1\n",
-      "custom.csv");
-  for (const TestModel& model : test_models()) expect_bit_equal(model, order);
-}
-
-TEST(BitEquality, HoldsForAProgramThatIsLoweredAlready) {
-  const Schedule program =
-      lower(make_schedule("ZBVZeroBubble", {.num_ranks = 2, .num_microbatches = 4}));
-  expect_bit_equal(mlp_model(), read_csv(write_csv(program), "lowered.csv"));
-}
-
-TEST(BitEquality, HoldsForOverlapsThatAreSplit) {
-  const Schedule order = make_schedule("DualPipeV", {.num_ranks = 2, .num_microbatches = 6});
-  expect_bit_equal(gpt_model(), lower(order, {.split_overlaps = true}));
+TEST(BitEquality, HoldsForCustomSchedules) {
+  for (const auto& [name, schedule] : custom_schedules()) {
+    SCOPED_TRACE(name);
+    for (const TestModel& model : test_models()) expect_bit_equal(model, schedule);
+  }
 }
 
 }  // namespace

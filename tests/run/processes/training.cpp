@@ -30,20 +30,15 @@ namespace {
 
 // What is trained, as far as it does not depend on whether it was cut by hand or captured.
 struct Subject {
-  std::string name;
+  std::string name;  // with that of its schedule
   LossFunction loss;
   std::function<std::vector<c10::IValue>(int rows)> make_inputs;
   std::function<torch::Tensor(int rows)> make_targets;
   bool splits_unevenly = false;  // in every other step
 };
 
-bool is_local(const TrainingOptions& options, const Placement& placement, int stage) {
-  return options.group == nullptr ||
-         placement.rank_of(stage) == options.group->local_ranks().front();
-}
-
 std::string train_stages(const Subject& subject, const StageList& local, const Schedule& order,
-                         const TrainingCase& shape, const TrainingOptions& options) {
+                         const TrainingOptions& options) {
   const int num_microbatches = extent_of(order).num_microbatches;
   PipelineSchedule pipeline(local, order,
                             {.num_microbatches = num_microbatches,
@@ -54,8 +49,7 @@ std::string train_stages(const Subject& subject, const StageList& local, const S
   torch::optim::SGD optimizer(pipeline.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   std::string lines;
   const auto note = [&](const std::string& what, const torch::Tensor& tensor) {
-    lines += fmt::format("{} {} p={} {} {:016x}\n", subject.name, shape.schedule, shape.num_ranks,
-                         what, fingerprint(tensor));
+    lines += fmt::format("{} {} {:016x}\n", subject.name, what, fingerprint(tensor));
   };
   const auto note_stages = [&](int step, const char* what, const auto& tensor_of) {
     for (const auto& stage : local) {
@@ -87,6 +81,10 @@ Schedule order_of(const TrainingCase& shape) {
                        {.num_ranks = shape.num_ranks, .num_microbatches = shape.num_microbatches});
 }
 
+std::string name_of(const TrainingCase& shape) {
+  return fmt::format("{} p={}", shape.schedule, shape.num_ranks);
+}
+
 }  // namespace
 
 std::vector<TrainingCase> training_cases(int num_ranks) {
@@ -101,23 +99,33 @@ std::vector<TrainingCase> training_cases(int num_ranks) {
   return cases;
 }
 
+StageList local_stages(const StageList& stages, const Schedule& order,
+                       const std::shared_ptr<RankGroup>& group) {
+  if (group == nullptr) return stages;
+  const Placement placement = placement_of(order, extent_of(order).num_stages);
+  StageList local;
+  for (const auto& stage : stages) {
+    if (placement.rank_of(stage->index()) == group->local_ranks().front()) local.push_back(stage);
+  }
+  return local;
+}
+
 std::string train(const TestModel& model, const TrainingCase& shape,
                   const TrainingOptions& options) {
-  const Schedule order = order_of(shape);
-  const int num_stages = extent_of(order).num_stages;
-  const Placement placement = placement_of(order, num_stages);
-  StageList local;
-  for (const auto& stage : make_stages(model.make(num_stages))) {
-    if (is_local(options, placement, stage->index())) local.push_back(stage);
-  }
+  return train(model, name_of(shape), order_of(shape), options);
+}
+
+std::string train(const TestModel& model, const std::string& name, const Schedule& order,
+                  const TrainingOptions& options) {
+  const StageList stages = make_stages(model.make(extent_of(order).num_stages));
   const Subject subject{
-      .name = model.name,
+      .name = model.name + " " + name,
       .loss = model.loss,
       .make_inputs =
           [&model](int rows) { return std::vector<c10::IValue>{model.make_inputs(rows)}; },
       .make_targets = model.make_targets,
       .splits_unevenly = true};
-  return train_stages(subject, local, order, shape, options);
+  return train_stages(subject, local_stages(stages, order, options.group), order, options);
 }
 
 std::string train_whole(const WholeModel& model, const TrainingCase& shape,
@@ -129,15 +137,17 @@ std::string train_whole(const WholeModel& model, const TrainingCase& shape,
                              {.split_policy = split_by_parameters(num_stages)});
   StageList local;
   for (int stage = 0; stage < num_stages; ++stage) {
-    if (is_local(options, placement, stage)) local.push_back(pipe.build_stage(stage));
+    const bool is_local = options.group == nullptr ||
+                          placement.rank_of(stage) == options.group->local_ranks().front();
+    if (is_local) local.push_back(pipe.build_stage(stage));
   }
   const Subject subject{
-      .name = model.name,
+      .name = model.name + " " + name_of(shape),
       .loss = [&model](const c10::IValue& output, const c10::IValue& target,
                        const KeywordArguments&) { return model.loss(output, target.toTensor()); },
       .make_inputs = model.make_inputs,
       .make_targets = model.make_targets};
-  return train_stages(subject, local, order, shape, options);
+  return train_stages(subject, local, order, options);
 }
 
 std::vector<std::string> sorted_lines(const std::string& text) {

@@ -9,6 +9,7 @@
 
 #include "penstock/plan/schedule/schedule.h"
 #include "penstock/run/executor/observer.h"
+#include "penstock/run/pipeline/pipeline_schedule.h"
 #include "penstock/run/transport/open_transport.h"
 #include "penstock/run/transport/rank_group.h"
 #include "tests/run/support/models.h"
@@ -39,12 +40,20 @@ struct TrainingOptions {
 std::string train(const TestModel& model, const TrainingCase& shape,
                   const TrainingOptions& options);
 
+// The same with an order, or a lowered program, of any origin.
+std::string train(const TestModel& model, const std::string& name, const Schedule& order,
+                  const TrainingOptions& options);
+
 // The same for a model that every process captures whole and cuts, to keep its own stages.
 std::string train_whole(const WholeModel& model, const TrainingCase& shape,
                         const TrainingOptions& options);
 
 // Of all bits of a tensor.
 std::uint64_t fingerprint(const torch::Tensor& tensor);
+
+// Of `stages`, those that `order` gives to this process.
+StageList local_stages(const StageList& stages, const Schedule& order,
+                       const std::shared_ptr<RankGroup>& group);
 
 std::vector<std::string> sorted_lines(const std::string& text);
 
