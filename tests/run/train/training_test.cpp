@@ -201,7 +201,7 @@ TEST(PipelinePlan, RefusesSchedulesOfAnotherShape) {
                   .num_ranks = 2,
                   .num_microbatches = 4}),
             "the schedule \"mine.csv\" is for 3 ranks and 4 microbatches, but the run has 2 and 4; "
-            "give --ranks and --microbatches as the schedule has them");
+            "give it as many ranks and microbatches as the schedule has");
   EXPECT_THAT(plan({.schedule = "1f1c"}), HasSubstr("unknown schedule \"1f1c\""));
   EXPECT_THAT(plan({.schedule = "1f1b", .num_ranks = 64}),
               HasSubstr("cannot be cut into 64 stages"));

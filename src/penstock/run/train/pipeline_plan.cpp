@@ -132,8 +132,8 @@ void require_fit(const PlanRequest& request) {
   if (request.custom->num_ranks() != request.num_ranks ||
       extent.num_microbatches != request.num_microbatches) {
     throw ArgumentError(fmt::format(
-        "the schedule {} is for {} and {}, but the run has {} and {}; give --ranks and "
-        "--microbatches as the schedule has them",
+        "the schedule {} is for {} and {}, but the run has {} and {}; give it as many "
+        "ranks and microbatches as the schedule has",
         quote(request.schedule, 200), counted(request.custom->num_ranks(), "rank", "ranks"),
         counted(extent.num_microbatches, "microbatch", "microbatches"), request.num_ranks,
         request.num_microbatches));

@@ -47,12 +47,11 @@ int count_shardable(const Pipe& pipe) {
   if (count > 0) return count;
   const std::vector<std::string>& shared = pipe.info().shared_parameters;
   if (shared.empty()) {
-    throw ArgumentError("--sharded: the model has no parameters to be sharded; leave it out");
+    throw ArgumentError("the model has no parameters to be sharded; train it without sharding");
   }
   throw ArgumentError(
-      fmt::format("--sharded: no stage can be sharded: all parameters are in stages that share "
-                  "one, such as {}; "
-                  "use --untied for a gpt, another number of stages, or leave --sharded out",
+      fmt::format("no stage can be sharded: all parameters are in stages that share one, such as "
+                  "{}; use an untied gpt, another number of stages, or train without sharding",
                   quote(shared.front(), 80)));
 }
 
