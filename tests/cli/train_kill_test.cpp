@@ -83,6 +83,17 @@ class KilledTraining : public ::testing::Test {
     return bytes;
   }
 
+  // The last checkpoint of a run that was disturbed is that of one that was not, bit for bit.
+  void expect_like_undisturbed(int num_steps) const {
+    const std::string name = fmt::format("/step-{:08}", num_steps);
+    const auto found = contents("run" + name);
+    const auto expected = contents("undisturbed" + name);
+    EXPECT_EQ(found.size(), expected.size());
+    for (const auto& [entry, bytes] : expected) {
+      EXPECT_TRUE(found.contains(entry) && found.at(entry) == bytes) << entry;
+    }
+  }
+
   const TemporaryFolder folder_;
 };
 
@@ -126,15 +137,69 @@ TEST_F(KilledTraining, EndsAsIfNothingHadHappened) {
   EXPECT_GT(num_advances, 0) << "every kill came before the first checkpoint";
   const ProgramResult last = shell(kTrain + steps + "--checkpoint run --resume --keep 2");
   ASSERT_EQ(last.exit_status, 0) << last.errors;
-  const std::string name = fmt::format("/step-{:08}", num_steps);
-  const auto found = contents("run" + name);
-  const auto expected = contents("undisturbed" + name);
-  EXPECT_EQ(found.size(), expected.size());
-  for (const auto& [entry, bytes] : expected) {
-    EXPECT_TRUE(found.contains(entry) && found.at(entry) == bytes) << entry;
-  }
+  expect_like_undisturbed(num_steps);
   RecordProperty("kills", num_killed);
   RecordProperty("advances", num_advances);
+}
+
+// Starts `train` in processes, and kills some of them, all with SIGKILL, a moment after it has
+// logged some steps more. Ends with the status of the first process when none of them is left, or
+// with 99 if one is.
+std::string train_and_kill(const std::string& train, const std::string& victims, int num_steps,
+                           double moment) {
+  return fmt::format(
+      "lines() {{ cat log.jsonl 2>/dev/null | wc -l; }}; before=$(lines); {} --log log.jsonl & "
+      "first=$!\n"
+      "while [ $(lines) -lt $((before + {})) ] && kill -0 $first 2>/dev/null; do sleep 0.01; done\n"
+      "others=$(cat /proc/$first/task/$first/children); set -- $others; second=$1\n"
+      "sleep {:.3f}; kill -9 {} 2>/dev/null; wait $first; status=$?\n"
+      "is_there() {{ grep -qs 'State:.[^Z]' /proc/$1/status; }}\n"
+      "for other in $others; do for i in $(seq 500); do is_there $other || break; sleep 0.01; "
+      "done\n"
+      "  is_there $other && exit 99; done; exit $status",
+      train, num_steps, moment, victims);
+}
+
+TEST_F(KilledTraining, OfReplicasInProcessesEndsAsIfNothingHadHappened) {
+  const int num_rounds = std::max(1, num_kills() / 6);
+  const int num_steps = 80 * num_rounds;
+  const std::string train = fmt::format(
+      "{}--untied --data-parallel 2 --sharded --steps {} --checkpoint-every 2 ", kTrain, num_steps);
+  const std::string usual = "--ranks 1 --transport shm ";
+  ASSERT_EQ(shell(train + usual + "--checkpoint undisturbed").exit_status, 0);
+
+  struct Case {
+    const char* way;
+    const char* victims;
+    int exit_status;  // of the first process
+  };
+  const std::vector<Case> cases = {{"--ranks 1 --transport shm", "$second", 1},
+                                   {"--ranks 1 --transport gloo", "$first", 128 + 9},
+                                   {"--ranks 2 --transport shm", "$first $others", 128 + 9}};
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> steps(1, 6);
+  std::uniform_real_distribution<double> moments(0, 0.05);
+  std::filesystem::create_directory(folder_.path("run"));
+  for (int round = 0; round < num_rounds; ++round) {
+    for (const Case& one : cases) {
+      SCOPED_TRACE(fmt::format("{}, killed {}", one.way, one.victims));
+      const int before = newest_step();
+      const ProgramResult result =
+          shell(train_and_kill(train + one.way + " --checkpoint run --resume --keep 2", one.victims,
+                               steps(random), moments(random)));
+      EXPECT_EQ(result.exit_status, one.exit_status) << result.errors;
+      if (one.exit_status == 1) {
+        EXPECT_THAT(result.errors,
+                    ContainsRegex("rank [1-3] \\(pid [0-9]+ at [0-9.]+\\) has died"));
+      }
+      EXPECT_GE(newest_step(), before);
+      EXPECT_GE(newest_step(), last_logged_step() - 2);
+    }
+  }
+  EXPECT_GT(newest_step(), 0) << "every kill came before the first checkpoint";
+  const ProgramResult last = shell(train + usual + "--checkpoint run --resume --keep 2");
+  ASSERT_EQ(last.exit_status, 0) << last.errors;
+  expect_like_undisturbed(num_steps);
 }
 
 // Trains in a folder `run` that has a file system of its own: first well, then after `change`.
