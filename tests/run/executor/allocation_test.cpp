@@ -5,6 +5,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,7 +20,9 @@
 #include "penstock/run/stage/make_stage_module.h"
 #include "penstock/run/threads/rank_threads.h"
 #include "penstock/run/transport/in_process/in_process_hub.h"
+#include "penstock/run/transport/open_transport.h"
 #include "tests/run/executor/allocation_log.h"
+#include "tests/run/support/rank_processes.h"
 
 // After the first step, when every buffer has found its size, our own code allocates nothing more:
 // what is left is what libtorch needs for operators, for graphs and for running them backward.
@@ -49,26 +52,29 @@ Schedule make_program(const Settings& settings) {
   return lower(settings.is_training ? order : keep_forwards(order), {.sharding = false});
 }
 
-// Two ranks at work, without the pipeline around them.
+// What connects the ranks of this process.
+using Endpoints = std::vector<std::pair<int, Transport*>>;
+
+// Ranks of two at work, without the pipeline around them: all that have an endpoint here.
 class Ranks {
  public:
-  Ranks(Settings settings, ExecutorOptions options = {})
+  Ranks(Settings settings, const Endpoints& endpoints, ExecutorOptions options = {})
       : settings_(std::move(settings)),
         options_(std::move(options)),
         program_(make_program(settings_)),
         extent_(extent_of(program_)),
-        hub_(2, extent_, wait_policy_for(2, std::chrono::seconds(60))),
         progress_(2),
-        threads_(2, {.wait = wait_policy_for(2, std::chrono::seconds(60))}) {
-    for (int index = 0; index < extent_.num_stages; ++index) stages_.push_back(make_stage(index));
+        threads_(static_cast<int>(endpoints.size()),
+                 {.wait = wait_policy_for(2, std::chrono::seconds(60))}) {
     const Placement placement = placement_of(program_, extent_.num_stages);
-    for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& [rank, transport] : endpoints) {
       std::vector<PipelineStage*> local;
       for (const int stage : placement.stages_of(rank)) {
-        local.push_back(stages_[static_cast<std::size_t>(stage)].get());
+        stages_.push_back(make_stage(stage));
+        local.push_back(stages_.back().get());
       }
-      executors_.push_back(std::make_unique<Executor>(rank, program_, local, hub_.endpoint(rank),
-                                                      progress_, nullptr, options_));
+      executors_.push_back(std::make_unique<Executor>(rank, program_, local, *transport, progress_,
+                                                      nullptr, options_));
     }
     for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
       inputs_.push_back(
@@ -79,10 +85,10 @@ class Ranks {
     }
   }
 
-  // Logs the last of five steps: which graph gets which buffer depends on the ranks' timing, so
+  // Logs the last of some steps: which graph gets which buffer depends on the ranks' timing, so
   // that one step is not enough for all buffers to grow.
-  void run_and_log() {
-    for (int step = 1; step <= 5; ++step) run(/*is_logged=*/step == 5);
+  void run_and_log(int num_steps = 5) {
+    for (int step = 1; step <= num_steps; ++step) run(/*is_logged=*/step == num_steps);
   }
 
  private:
@@ -101,8 +107,8 @@ class Ranks {
     for (const auto& stage : stages_) {
       stage->begin_step({settings_.is_training, kMicrobatches, settings_.weight_gradients});
     }
-    const std::function<void(int)> run_rank = [&](int rank) {
-      executors_[static_cast<std::size_t>(rank)]->run(work);
+    const std::function<void(int)> run_rank = [&](int place) {
+      executors_[static_cast<std::size_t>(place)]->run(work);
     };
     if (is_logged) AllocationLog::start();
     threads_.run(run_rank);
@@ -137,7 +143,6 @@ class Ranks {
   ExecutorOptions options_;
   Schedule program_;
   Extent extent_;
-  InProcessHub hub_;
   ProgressBoard progress_;
   RankThreads threads_;
   std::vector<std::shared_ptr<PipelineStage>> stages_;
@@ -150,10 +155,24 @@ class Ranks {
   std::int64_t num_steps_ = 0;
 };
 
+// Both ranks as threads.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(const Settings& settings, ExecutorOptions options = {})
+      : hub_(2, extent_of(make_program(settings)), wait_policy_for(2, std::chrono::seconds(60))),
+        ranks_(settings, {{0, &hub_.endpoint(0)}, {1, &hub_.endpoint(1)}}, std::move(options)) {}
+
+  void run_and_log() { ranks_.run_and_log(); }
+
+ private:
+  InProcessHub hub_;
+  Ranks ranks_;
+};
+
 class Allocations : public testing::TestWithParam<Settings> {};
 
 TEST_P(Allocations, AreLeftToLibtorchAfterTheFirstStep) {
-  Ranks ranks(GetParam());
+  ThreadRanks ranks(GetParam());
   ranks.run_and_log();
   EXPECT_GT(AllocationLog::num_allocations(), 0);
   EXPECT_THAT(AllocationLog::own(), IsEmpty());
@@ -177,16 +196,61 @@ void allocate() {
   kept = std::make_unique<int>(1);
 }
 
-TEST(AllocationLog, SeesWhatACustomFunctionAllocates) {
+// Allocates once per step, on rank 0.
+ExecutorOptions allocating_options() {
   ExecutorOptions options;
   options.custom_functions[ActionKind::SendForward] = [](ActionContext& context) {
     context.run();
     if (context.action().microbatch == 0) allocate();
   };
-  Ranks ranks({.schedule = "1F1B"}, std::move(options));
+  return options;
+}
+
+TEST(AllocationLog, SeesWhatACustomFunctionAllocates) {
+  ThreadRanks ranks({.schedule = "1F1B"}, allocating_options());
   ranks.run_and_log();
   EXPECT_EQ(AllocationLog::own().size(), 1U);
 }
+
+class AllocationsOverProcesses : public testing::TestWithParam<TransportKind> {};
+
+// Gloo allocates, in libtorch, for every message; what is ours does not.
+TEST_P(AllocationsOverProcesses, AreLeftToLibtorchAfterTheFirstSteps) {
+  run_in_processes(2, [](const WorldOptions& options) {
+    World world(options);
+    for (const char* schedule : {"1F1B", "ZBVZeroBubble"}) {
+      const Settings settings{schedule};
+      const auto transport =
+          open_transport(world, world.everyone(),
+                         {.kind = GetParam(), .extent = extent_of(make_program(settings))});
+      Ranks ranks(settings, {{world.rank(), transport.get()}});
+      // Messages lie in memory of either process until they are read, now more of them, now less.
+      ranks.run_and_log(50);
+      EXPECT_GT(AllocationLog::num_allocations(), 0);
+      EXPECT_THAT(AllocationLog::own(), IsEmpty()) << schedule;
+      world.exchange(world.everyone(), std::string("done with ") + schedule, "");
+    }
+  });
+}
+
+TEST_P(AllocationsOverProcesses, AreSeen) {
+  run_in_processes(2, [](const WorldOptions& options) {
+    World world(options);
+    const Settings settings{"1F1B"};
+    const auto transport = open_transport(
+        world, world.everyone(), {.kind = GetParam(), .extent = extent_of(make_program(settings))});
+    Ranks ranks(settings, {{world.rank(), transport.get()}}, allocating_options());
+    ranks.run_and_log(50);
+    EXPECT_EQ(AllocationLog::own().size(), world.rank() == 0 ? 1U : 0U);
+    world.exchange(world.everyone(), "done", "");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, AllocationsOverProcesses,
+                         testing::Values(TransportKind::SharedMemory, TransportKind::Gloo),
+                         [](const auto& instance) {
+                           return instance.param == TransportKind::Gloo ? "Gloo" : "SharedMemory";
+                         });
 
 }  // namespace
 }  // namespace penstock
