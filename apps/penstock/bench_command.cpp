@@ -12,6 +12,7 @@
 #include "option_values.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/plan/report/chrome_trace.h"
 #include "penstock/plan/report/html_report.h"
 #include "penstock/plan/simulator/profile.h"
 #include "penstock/run/bench/step_benchmark.h"
@@ -31,6 +32,7 @@ struct StepFlags {
   bool as_json = false;
   std::string profile_path;
   std::string report_path;
+  std::string trace_path;
   SiblingFlags sibling;
 };
 
@@ -93,12 +95,18 @@ void write_files(const StepBenchmark& result, const StepFlags& flags) {
   if (!flags.profile_path.empty()) {
     write_output(write_profile(result.profile), flags.profile_path);
   }
+  if (flags.report_path.empty() && flags.trace_path.empty()) return;
+  const ReportEntry measured =
+      make_measured_entry(result.options.schedule + ", measured", result.program,
+                          result.profile.costs, result.timeline);
+  if (!flags.trace_path.empty()) {
+    write_output([&](const TextSink& sink) { write_chrome_trace(measured, sink); },
+                 flags.trace_path);
+  }
   if (!flags.report_path.empty()) {
     const std::vector<ReportEntry> entries = {
-        make_measured_entry(result.options.schedule + ", measured", result.program,
-                            result.profile.costs, result.timeline),
-        make_report_entry(result.options.schedule + ", predicted", result.program,
-                          result.profile.costs)};
+        measured, make_report_entry(result.options.schedule + ", predicted", result.program,
+                                    result.profile.costs)};
     write_output(write_html_report(entries), flags.report_path);
   }
 }
@@ -112,9 +120,9 @@ void require_processes(const StepFlags& flags) {
     throw ArgumentError(
         fmt::format("--transport {} connects at least 2 ranks, not 1", flags.transport));
   }
-  if (!flags.profile_path.empty() || !flags.report_path.empty()) {
+  if (!flags.profile_path.empty() || !flags.report_path.empty() || !flags.trace_path.empty()) {
     throw ArgumentError(
-        "--profile and --report watch ranks that are threads; leave --transport out");
+        "--profile, --report and --trace watch ranks that are threads; leave --transport out");
   }
   if (flags.options.pins_threads && flags.transport == "gloo") {
     throw ArgumentError(
@@ -158,6 +166,7 @@ void add_step_command(CLI::App& bench, Answer& answer) {
       "  penstock bench step --schedule 1f1b\n"
       "  penstock bench step --schedule zbv --hidden 1024 --rows 32 --layers 4 --json\n"
       "  penstock bench step --schedule zbv --profile profile.json --report report.html\n"
+      "  penstock bench step --schedule zbv --trace trace.json\n"
       "  penstock bench step --schedule zbv --transport shm --json\n"
       "\n"
       "Runs the pipeline, one thread without a pipeline, and two threads with half of the work "
@@ -197,6 +206,11 @@ void add_step_command(CLI::App& bench, Answer& answer) {
   command
       ->add_option("--report", flags->report_path,
                    "write a page with the measured and the predicted timeline to this file")
+      ->type_name("FILE");
+  command
+      ->add_option("--trace", flags->trace_path,
+                   "write the measured timeline as a Chrome trace, for ui.perfetto.dev, to this "
+                   "file")
       ->type_name("FILE");
   add_sibling_flags(*command, flags->sibling);
   command->callback([flags, &answer] {

@@ -1,4 +1,7 @@
+#include <fstream>
+#include <set>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,15 +73,56 @@ TEST(Bench, MultipliesAsTrainingDoes) {
 TEST(Bench, MeasuresWhatTheSimulatorReads) {
   const TemporaryFolder folder;
   const std::string in_folder = "cd '" + folder.path("") + "' && ";
+  const auto output_of = [&](const std::string& command) {
+    const ProgramResult result = run_shell(in_folder + command);
+    EXPECT_EQ(result.exit_status, 0) << command << ": " << result.errors;
+    return result.output;
+  };
+  EXPECT_THAT(output_of(std::string(kQuick) + "--schedule zb-h1 --profile p.json --report r.html"),
+              HasSubstr("The pipeline reaches "));
+  output_of("grep -c 'zb-h1, measured' r.html");
+  // The costs are those that were measured, and not the default.
+  const auto json_of = [&](const std::string& command) {
+    return nlohmann::json::parse(output_of("penstock " + command + " -p 2 -m 4 --format json"));
+  };
+  EXPECT_GT(json_of("simulate zb-h1 --profile p.json").at("makespan").get<double>(), 0);
+  EXPECT_NE(json_of("simulate zb-h1 --profile p.json").at("makespan"),
+            json_of("simulate zb-h1").at("makespan"));
+  EXPECT_NE(json_of("search --effort 0 --profile p.json").at("search").at("makespan"),
+            json_of("search --effort 0").at("search").at("makespan"));
+  output_of("penstock report zb-h1 -p 2 -m 4 --profile p.json --output measured.svg");
+  output_of("penstock report zb-h1 -p 2 -m 4 --output default.svg");
+  output_of("! cmp -s measured.svg default.svg");
+}
+
+// The events of a Chrome trace, by kind and category, and the names of the computations.
+std::pair<std::set<std::string>, std::multiset<std::string>> events_of(const std::string& path) {
+  const auto trace = nlohmann::json::parse(std::ifstream(path));
+  std::set<std::string> kinds;
+  std::multiset<std::string> computations;
+  for (const auto& event : trace.at("traceEvents")) {
+    std::string keys;
+    for (const auto& [key, value] : event.items()) keys += key + " ";
+    kinds.insert(event.at("ph").get<std::string>() + ": " + keys);
+    if (event.at("ph") == "X") computations.insert(event.at("name").get<std::string>());
+  }
+  return {kinds, computations};
+}
+
+TEST(Bench, TracesARealRunLikeASimulatedOne) {
+  const TemporaryFolder folder;
+  const std::string in_folder = "cd '" + folder.path("") + "' && ";
   const ProgramResult result =
-      run_shell(in_folder + kQuick + "--schedule zb-h1 --profile p.json --report r.html");
+      run_shell(in_folder + kQuick + "--schedule zb-h1 --trace measured.json --json");
   ASSERT_EQ(result.exit_status, 0) << result.errors;
-  EXPECT_THAT(result.output, HasSubstr("The pipeline reaches "));
-  const ProgramResult simulated =
-      run_shell(in_folder + "penstock simulate zb-h1 -p 2 -m 4 --profile p.json --format json");
+  const ProgramResult simulated = run_shell(
+      in_folder + "penstock report zb-h1 -p 2 -m 4 --no-sharding --output simulated.json");
   ASSERT_EQ(simulated.exit_status, 0) << simulated.errors;
-  EXPECT_GT(nlohmann::json::parse(simulated.output).at("makespan").get<double>(), 0);
-  EXPECT_EQ(run_shell(in_folder + "grep -c 'zb-h1, measured' r.html").exit_status, 0);
+  const auto [kinds, computations] = events_of(folder.path("measured.json"));
+  const auto [expected_kinds, expected_computations] = events_of(folder.path("simulated.json"));
+  EXPECT_EQ(kinds, expected_kinds);
+  EXPECT_EQ(computations, expected_computations);
+  EXPECT_GT(computations.count("0F0"), 0U);
 }
 
 TEST(Bench, TimesMessagesBetweenTwoProcesses) {
@@ -137,7 +181,8 @@ TEST(Bench, RefusesWhatProcessesCannotDo) {
   EXPECT_THAT(errors_of("--transport shm --ranks 1"),
               HasSubstr("--transport shm connects at least 2 ranks, not 1"));
   EXPECT_THAT(errors_of("--transport shm --profile p.json"),
-              HasSubstr("--profile and --report watch ranks that are threads"));
+              HasSubstr("--profile, --report and --trace watch ranks that are threads"));
+  EXPECT_THAT(errors_of("--transport shm --trace t.json"), HasSubstr("leave --transport out"));
   EXPECT_THAT(errors_of("--transport gloo --pin"), HasSubstr("--pin is for threads and shm"));
   EXPECT_THAT(errors_of("--transport shm --schedule zbw"), HasSubstr("unknown schedule \"zbw\""));
 }
