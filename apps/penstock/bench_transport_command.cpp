@@ -1,7 +1,10 @@
 #include "bench_transport_command.h"
 
+#include <charconv>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 
 #include "bench_progress.h"
 #include "option_values.h"
+#include "penstock/base/text.h"
 #include "penstock/run/bench/transport_benchmark.h"
 #include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/world/world.h"
@@ -20,9 +24,23 @@ namespace {
 
 struct TransportFlags {
   TransportBenchmarkOptions options;
+  std::string sizes;
   bool as_json = false;
   SiblingFlags sibling;
 };
+
+// The numbers of "4,65536"; empty unless all of them are whole numbers from 0 up.
+std::vector<std::int64_t> parse_sizes(const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& item : split_list(text)) {
+    std::int64_t size = 0;
+    const char* const end = item.data() + item.size();
+    const auto [rest, error] = std::from_chars(item.data(), end, size);
+    if (error != std::errc() || rest != end || size < 0) return {};
+    sizes.push_back(size);
+  }
+  return sizes;
+}
 
 std::string as_json(const TransportBenchmark& result, const TransportFlags& flags) {
   nlohmann::ordered_json json;
@@ -106,7 +124,8 @@ std::string as_text(const TransportBenchmark& result) {
          header_table(result.header);
 }
 
-void run(const TransportFlags& flags) {
+void run(TransportFlags flags) {
+  if (!flags.sizes.empty()) flags.options.sizes = parse_sizes(flags.sizes);
   keep_freed_memory();
   resolve(flags.options);  // before there is a second process to complain
   const SiblingRanks ranks(flags.sibling, 2);
@@ -133,9 +152,12 @@ void add_bench_transport_command(CLI::App& bench, Answer& answer) {
       "libtorch's Gloo alone. What gloo takes longer than c10d, the cost of the header, is the "
       "median of differences between single round trips that take turns.");
   command
-      ->add_option("--sizes", flags->options.sizes,
+      ->add_option("--sizes", flags->sizes,
                    "bytes of the messages, multiples of 4; default: 4 to 16777216 by fours")
-      ->delimiter(',')
+      ->check([](const std::string& text) -> std::string {
+        if (!parse_sizes(text).empty()) return "";
+        return fmt::format("expected numbers of bytes, for example 4,65536, found {}", quote(text));
+      })
       ->type_name("BYTES,...");
   expect_count(command->add_option("--samples", flags->options.num_samples, "samples of each time"))
       ->capture_default_str();

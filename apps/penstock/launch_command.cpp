@@ -21,10 +21,11 @@ namespace {
 
 constexpr int kUsualPort = 29500;  // that of torchrun
 constexpr int kLargestPort = 65535;
+constexpr double kLongestGrace = 86'400;  // a day
 
 struct LaunchFlags {
   LaunchOptions options;
-  std::vector<std::string> hosts;
+  std::string hosts;
   int node_rank = -1;  // which host this is; -1: found by its name
   double grace_s = 5;
 };
@@ -58,9 +59,10 @@ LaunchOptions resolve(LaunchFlags flags) {
   LaunchOptions& options = flags.options;
   options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * flags.grace_s));
   if (!flags.hosts.empty()) {
-    options.num_nodes = static_cast<int>(flags.hosts.size());
-    if (options.master_address.empty()) options.master_address = flags.hosts.front();
-    if (flags.node_rank < 0) flags.node_rank = place_among(flags.hosts);
+    const std::vector<std::string> hosts = split_list(flags.hosts);
+    options.num_nodes = static_cast<int>(hosts.size());
+    if (options.master_address.empty()) options.master_address = hosts.front();
+    if (flags.node_rank < 0) flags.node_rank = place_among(hosts);
   }
   options.node_rank = std::max(0, flags.node_rank);
   if (options.num_nodes > 1) {
@@ -95,10 +97,9 @@ void add_launch_command(CLI::App& program, Answer& answer) {
       "started.");
   LaunchOptions& options = flags->options;
   expect_count(command->add_option("-n,--ranks", options.num_ranks, "ranks per host"))->required();
-  auto* hosts = command
-                    ->add_option("--hosts", flags->hosts,
-                                 "the hosts, with commas between them; rank 0 is on the first")
-                    ->delimiter(',')
+  auto* hosts = expect_names(command->add_option("--hosts", flags->hosts,
+                                                 "the hosts, with commas between them; rank 0 is "
+                                                 "on the first"))
                     ->type_name("NAMES");
   expect_count(command->add_option("--nodes", options.num_nodes, "the number of hosts"))
       ->excludes(hosts);
@@ -118,8 +119,9 @@ void add_launch_command(CLI::App& program, Answer& answer) {
                                    "how often to start all ranks again after a failure"),
                {.smallest = 0})
       ->capture_default_str();
-  command->add_option("--grace", flags->grace_s, "seconds the other ranks have after a failure")
-      ->check(CLI::NonNegativeNumber)
+  expect_number(command->add_option("--grace", flags->grace_s,
+                                    "seconds the other ranks have after a failure"),
+                {.smallest = 0, .largest = kLongestGrace})
       ->capture_default_str();
   command->add_option("program", options.program, "what to start, with its arguments, after --")
       ->type_name("PROGRAM ...");

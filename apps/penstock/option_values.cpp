@@ -58,6 +58,37 @@ CLI::Option* expect_numbers(CLI::Option* option, std::string_view example) {
   });
 }
 
+CLI::Option* expect_number(CLI::Option* option, NumberRange range) {
+  return option->check([range](const std::string& text) -> std::string {
+    const std::vector<double> numbers = parse_numbers(text, 1);
+    const bool is_in_range =
+        !numbers.empty() && numbers.front() >= range.smallest && numbers.front() <= range.largest;
+    if (is_in_range) return "";
+    return fmt::format("expected a number from {} to {}, found {}", range.smallest, range.largest,
+                       quote(text));
+  });
+}
+
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> items;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    items.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return items;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+CLI::Option* expect_names(CLI::Option* option) {
+  return option->check([](const std::string& text) -> std::string {
+    const std::vector<std::string> names = split_list(text);
+    const auto empty = std::find(names.begin(), names.end(), "");
+    if (empty == names.end()) return "";
+    return fmt::format("expected names with commas between them, found {}, whose name {} is empty",
+                       quote(text), empty - names.begin() + 1);
+  });
+}
+
 CLI::Option* expect_choice(CLI::Option* option, std::initializer_list<std::string_view> choices) {
   return option->check([names = std::vector(choices)](const std::string& text) -> std::string {
     if (std::find(names.begin(), names.end(), text) != names.end()) return "";

@@ -53,7 +53,12 @@ Answer run_command(CLI::App& program, const Answer& answer, int argc, char** arg
 
 }  // namespace
 
-int run_program(int argc, char** argv, std::initializer_list<AddCommand> commands) {
+std::string text_of(const std::exception& error) {
+  return error.what();
+}
+
+int run_program(int argc, char** argv, std::initializer_list<AddCommand> commands,
+                Explain explain) {
   Answer answer = Answer::WrongQuestion;
   CLI::App program("Pipeline schedules as data: generate, prove, simulate and run them.",
                    "penstock");
@@ -77,7 +82,7 @@ int run_program(int argc, char** argv, std::initializer_list<AddCommand> command
   } catch (const std::bad_alloc&) {
     complain("out of memory");
   } catch (const std::exception& error) {
-    complain(error.what());
+    complain(explain(error));
   }
   return static_cast<int>(Answer::WrongQuestion);
 }

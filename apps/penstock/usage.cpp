@@ -13,10 +13,16 @@
 namespace penstock {
 namespace {
 
-// The subcommand that the command line names; `program` itself if it names none.
+// The innermost subcommand that the command line names; `program` itself if it names none.
 const CLI::App& chosen_command(const CLI::App& program) {
   const std::vector<CLI::App*> chosen = program.get_subcommands();
-  return chosen.empty() ? program : *chosen.front();
+  return chosen.empty() ? program : chosen_command(*chosen.front());
+}
+
+// The names that lead to it, each with a space behind it.
+std::string path_of(const CLI::App& program) {
+  const std::vector<CLI::App*> chosen = program.get_subcommands();
+  return chosen.empty() ? "" : chosen.front()->get_name() + " " + path_of(*chosen.front());
 }
 
 std::vector<std::string_view> command_names(const CLI::App& program) {
@@ -42,8 +48,8 @@ std::string leftover_problem(const CLI::App& program, const std::string& text) {
     const std::vector<std::string_view> views(names.begin(), names.end());
     return fmt::format("unknown option {}{}", quote(text), suggestion(text, views));
   }
-  if (&command != &program) return fmt::format("unexpected argument {}", quote(text));
-  const std::vector<std::string_view> names = command_names(program);
+  const std::vector<std::string_view> names = command_names(command);
+  if (names.empty()) return fmt::format("unexpected argument {}", quote(text));
   const std::string nearest = suggestion(text, names);
   return fmt::format(
       "unknown command {}{}", quote(text),
@@ -81,9 +87,9 @@ std::string problem_of(const CLI::App& program, const CLI::ParseError& error) {
   if (const auto* conversion = dynamic_cast<const CLI::ConversionError*>(&error)) {
     return flag_problem(conversion->what());
   }
-  const bool names_no_command = program.get_subcommands().empty();
-  if (names_no_command && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
-    return fmt::format("expected a command, one of {}", fmt::join(command_names(program), ", "));
+  const std::vector<std::string_view> names = command_names(chosen_command(program));
+  if (!names.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return fmt::format("expected a command, one of {}", fmt::join(names, ", "));
   }
   return error.what();
 }
@@ -91,9 +97,7 @@ std::string problem_of(const CLI::App& program, const CLI::ParseError& error) {
 }  // namespace
 
 std::string usage_problem(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App& command = chosen_command(program);
-  const std::string help = &command == &program ? "" : command.get_name() + " ";
-  return fmt::format("{} (see 'penstock {}--help')", problem_of(program, error), help);
+  return fmt::format("{} (see 'penstock {}--help')", problem_of(program, error), path_of(program));
 }
 
 std::string ExamplesFirst::make_help(const CLI::App* app, std::string name,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
@@ -155,6 +156,54 @@ TEST(Bench, TimesMessagesBetweenTwoProcesses) {
   const ProgramResult odd = run_shell("penstock bench transport --sizes 6");
   EXPECT_EQ(odd.exit_status, 2);
   EXPECT_THAT(odd.errors, HasSubstr("messages have a multiple of 4 bytes, not 6"));
+}
+
+TEST(Bench, SaysWhichSizesOfMessagesItTakes) {
+  const auto errors_of = [](const std::string& sizes) {
+    const ProgramResult result = run_shell("penstock bench transport --sizes " + sizes);
+    EXPECT_EQ(result.exit_status, 2) << sizes;
+    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+    EXPECT_THAT(result.errors, ::testing::Not(HasSubstr("\\x0a"))) << sizes;
+    return result.errors;
+  };
+  for (const std::string sizes : {"abc", "99999999999999999999", "4,,8", "4,-4"}) {
+    EXPECT_EQ(errors_of(sizes),
+              "penstock: --sizes: expected numbers of bytes, for example 4,65536, found \"" +
+                  sizes + "\" (see 'penstock bench transport --help')\n");
+  }
+  EXPECT_THAT(errors_of("4,4000000000000000"),
+              HasSubstr("messages of 4000000000000000 bytes are too large for this machine, which "
+                        "has "));
+  EXPECT_THAT(errors_of("0"), HasSubstr("messages have a multiple of 4 bytes, not 0"));
+}
+
+// Not with the stack of libtorch, which is pages long. A weight of 256 TB fits nowhere.
+TEST(Bench, SaysInOneLineWhatLibtorchCannotDo) {
+  const ProgramResult result = run_shell(
+      "ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1 penstock bench step "
+      "--hidden 8000000 --rows 1 --microbatches 1 --layers 1 --steps 1");
+  EXPECT_EQ(result.exit_status, 2) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("can't allocate memory"));
+  EXPECT_THAT(result.errors, ::testing::Not(HasSubstr("\\x0a"))) << result.errors;
+}
+
+TEST(Bench, PointsToTheHelpOfTheCommandThatWasCalled) {
+  const auto errors_of = [](const std::string& arguments) {
+    const ProgramResult result = run_shell("penstock " + arguments);
+    EXPECT_EQ(result.exit_status, 2) << arguments;
+    return result.errors;
+  };
+  EXPECT_EQ(errors_of("bench step --ranks 0"),
+            "penstock: --ranks: expected a whole number from 1 to 2147483647, found \"0\" (see "
+            "'penstock bench step --help')\n");
+  EXPECT_EQ(errors_of("bench step --rnks 2"),
+            "penstock: unknown option \"--rnks\"; did you mean \"--ranks\"? (see 'penstock bench "
+            "step --help')\n");
+  EXPECT_EQ(errors_of("bench"),
+            "penstock: expected a command, one of step, transport (see 'penstock bench --help')\n");
+  EXPECT_EQ(errors_of("bench stp"),
+            "penstock: unknown command \"stp\"; did you mean \"step\"? (see 'penstock bench "
+            "--help')\n");
 }
 
 TEST(Bench, RefusesWhatItCannotRun) {

@@ -294,6 +294,15 @@ TEST(Launch, SaysWhatIsWrongWithTheQuestion) {
   EXPECT_THAT(complaint("-n 1 --nodes 2 --node-rank 0 --master-addr a -- true"),
               HasSubstr("set PENSTOCK_TOKEN to the same random text on each of them"));
   EXPECT_THAT(complaint("-n 1 --master-port 70000 -- true"), HasSubstr("--master-port"));
+  for (const std::string grace : {"-1", "inf", "nan", "1e300", "86401", "soon", "1,2"}) {
+    EXPECT_EQ(complaint("-n 1 --grace " + grace + " -- true"),
+              "penstock: --grace: expected a number from 0 to 86400, found \"" + grace +
+                  "\" (see 'penstock launch --help')\n");
+  }
+  EXPECT_EQ(complaint("-n 1 --hosts a,,b -- true"),
+            "penstock: --hosts: expected names with commas between them, found \"a,,b\", whose "
+            "name 2 is empty (see 'penstock launch --help')\n");
+  EXPECT_THAT(complaint("-n 1 --hosts a,b, -- true"), HasSubstr("whose name 3 is empty"));
 }
 
 }  // namespace

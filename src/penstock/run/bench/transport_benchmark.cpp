@@ -10,6 +10,7 @@
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "penstock/base/error.h"
 #include "penstock/run/bench/internal/round_trips.h"
@@ -269,6 +270,17 @@ HeaderCost measure_header(Ways& ways, RoundTrips& ours, RoundTrips& bare, std::i
           .processor_time = median_of(processor_differences)};
 }
 
+// Throws ArgumentError for messages that would use up the memory of this machine.
+void require_room_for(std::int64_t bytes) {
+  constexpr std::int64_t kCopies = 20;  // of one message, in both processes, on all ways
+  const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (bytes <= memory / kCopies) return;
+  throw ArgumentError(
+      fmt::format("messages of {} bytes are too large for this machine, which has {} bytes of "
+                  "memory, for up to {} copies of a message; use at most {}",
+                  bytes, memory, kCopies, memory / kCopies / 4 * 4));
+}
+
 }  // namespace
 
 TransportBenchmarkOptions resolve(TransportBenchmarkOptions options) {
@@ -277,8 +289,10 @@ TransportBenchmarkOptions resolve(TransportBenchmarkOptions options) {
     for (std::int64_t size = 4; size <= kLargest; size *= 4) options.sizes.push_back(size);
   }
   for (const std::int64_t size : options.sizes) {
-    if (size >= 4 && size % 4 == 0) continue;
-    throw ArgumentError(fmt::format("messages have a multiple of 4 bytes, not {}", size));
+    if (size < 4 || size % 4 != 0) {
+      throw ArgumentError(fmt::format("messages have a multiple of 4 bytes, not {}", size));
+    }
+    require_room_for(size);
   }
   if (options.num_samples < 1) {
     throw ArgumentError(
