@@ -59,9 +59,11 @@ std::string to_text(const Agreement& agreement) {
 
 Agreement parse_agreement(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return {};
   Agreement agreement;
-  agreement.version = json.value("version", "");
+  if (json.is_object() && json.contains("version") && json["version"].is_string()) {
+    agreement.version = json["version"];
+  }
+  if (agreement.version != PENSTOCK_VERSION) return agreement;  // whose rest may mean anything
   agreement.model = json.value("model", "");
   agreement.extent = {json.value("stages", 0), json.value("microbatches", 0)};
   agreement.lists = json.value("lists", std::vector<std::uint64_t>());

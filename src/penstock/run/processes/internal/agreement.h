@@ -27,6 +27,8 @@ Agreement make_agreement(const Schedule& program, const FabricOptions& options,
 std::uint64_t fingerprint_of(const Agreement& agreement);
 
 std::string to_text(const Agreement& agreement);
+
+// The inverse. Of another version, nothing but its number is read.
 Agreement parse_agreement(const std::string& text);
 
 // How `found` differs from `expected`: "has 4 microbatches instead of 8"; empty if it does not.
