@@ -21,11 +21,13 @@
 #include "tests/run/processes/faults.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
@@ -87,6 +89,29 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankThatWasStopped) {
   expect_nothing_left();
 }
 
+// The same over Gloo, at some of the actions.
+TEST_P(FaultInjection, AllSurvivorsNameTheRankOverGloo) {
+  constexpr int kEvery = 5;
+  const Schedule program = program_of(shape_);
+  std::vector<Fault> kills;
+  std::vector<Fault> stops;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    const int num_actions = static_cast<int>(program.actions_of(rank).size());
+    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
+    stops.push_back({rank, num_actions / 2, SIGSTOP});
+  }
+  FaultyRun run{.num_ranks = shape_.num_ranks,
+                .train = training_of(shape_),
+                .transport = TransportKind::Gloo,
+                .deadline = std::chrono::seconds(20),
+                .bound_s = 2};
+  expect_all_named("killed over Gloo", inject(run, kills));
+  run.deadline = std::chrono::seconds(1);
+  run.bound_s = 1 + 2;
+  expect_all_named("stopped over Gloo", inject(run, stops));
+  expect_nothing_left();
+}
+
 INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, ::testing::Values("1F1B", "ZBVZeroBubble"),
                          [](const auto& instance) { return std::string("On") + instance.param; });
 
@@ -120,6 +145,34 @@ TEST(FaultInjection, WritesDownHowTheRanksStoodWhenTheyStalled) {
   EXPECT_EQ(json.at("ranks")[2].at("state"), "waiting");
   EXPECT_EQ(json.at("ranks")[2].at("waits_for")[0].at("rank"), 1);
   EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
+}
+
+// Rank 0 holds what the ranks share: nobody can ask the others where they are.
+TEST(FaultInjection, WritesDownWhatEachRankKnowsWhenRankZeroStalls) {
+  const TrainingCase shape{"1F1B", 3, 3};
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("replay.json");
+  const Tally tally = inject({.num_ranks = shape.num_ranks,
+                              .train = training_of(shape),
+                              .deadline = std::chrono::seconds(1),
+                              .bound_s = 3,
+                              .replay_path = path},
+                             {{0, 2, SIGSTOP}});
+  expect_all_named("stopped rank 0", tally);
+  EXPECT_THAT(tally.text, HasSubstr("which holds what the ranks share, has not answered for 1 s"));
+  EXPECT_THAT(tally.text, MatchesRegex(".*; rank 2 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
+                                       "[0-9]+ \\(2F[0-9]\\) for rank 1 \\(pid [0-9]+ at "
+                                       "127.0.0.1\\) to send the activations of microbatch [0-9]"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (const int rank : {1, 2}) {
+    const auto json = nlohmann::json::parse(contents_of(own_replay_path(path, rank)));
+    EXPECT_THAT(json.at("reason").get<std::string>(), HasSubstr("rank 0 (pid "));
+    EXPECT_EQ(json.at("ranks")[0].at("state"), "silent");
+    const auto& own = json.at("ranks")[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(own.at("state"), "waiting");
+    EXPECT_EQ(own.at("waits_for")[0].at("rank"), rank - 1);
+    EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
+  }
 }
 
 TEST(FaultInjection, EndsASaveThatARankDoesNotComeTo) {

@@ -7,6 +7,7 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/passes/lower.h"
+#include "penstock/run/processes/internal/agreement.h"
 #include "penstock/run/processes/internal/rank_position.h"
 #include "penstock/run/processes/internal/wait_judge.h"
 
@@ -43,6 +44,27 @@ TEST(GroupReport, SaysWhoWaitsForWhom) {
                 std::to_string(positions[1].finished) +
                 " (1F1)"
                 "\n  rank 2 does not answer: stopped, or cut off");
+}
+
+TEST(GroupReport, SaysWhatARankKnowsOfItselfAlone) {
+  EXPECT_EQ(describe_alone(program(), 2, at(2, "2F0", true), kNames),
+            "waits at step " + std::to_string(at(2, "2F0", true).finished) +
+                " (2F0) for rank 1 to send the activations of microbatch 0");
+  EXPECT_EQ(describe_alone(program(), 2, {.is_known = true, .num_steps = 4}, kNames),
+            "is outside of a step, after 4");
+}
+
+TEST(Agreement, SaysHowAVersionDiffers) {
+  const Agreement own = make_agreement(program(), {.extent = extent_of(program())}, "gpt");
+  EXPECT_EQ(difference(own, parse_agreement(to_text(own))), "");
+  Agreement other = own;
+  other.version = "99.1";
+  other.model = "another one";  // the version explains more
+  EXPECT_EQ(difference(own, parse_agreement(to_text(other))),
+            "runs Penstock \"99.1\" instead of \"" + own.version + "\"");
+  EXPECT_EQ(difference(own, parse_agreement("what?")),
+            "runs Penstock \"\" instead of \"" + own.version + "\"");
+  EXPECT_FALSE(own.version.empty());
 }
 
 TEST(GroupReport, BlamesSilentRanksFirstThenBusyOnes) {

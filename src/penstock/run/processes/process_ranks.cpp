@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -111,6 +112,12 @@ ProcessRankOptions complete(ProcessRankOptions options, const World& world) {
 }
 
 }  // namespace
+
+std::string own_replay_path(const std::string& replay_path, int rank) {
+  std::filesystem::path path(replay_path);
+  path.replace_extension(fmt::format("rank-{}{}", rank, path.extension().string()));
+  return path;
+}
 
 ProcessRanks::ProcessRanks(World& world, ProcessRankOptions options)
     : world_(world), options_(complete(std::move(options), world)) {

@@ -19,12 +19,16 @@ struct ProcessRankOptions {
   // What all ranks must agree on beyond the schedule: the name and the size of the model, say.
   std::string model = {};
   // Where the lowest rank that answers writes how the ranks stood when they stalled; empty:
-  // nowhere.
+  // nowhere. If rank 0 holds the store and is the one that is silent, nobody can ask the others:
+  // each writes what it knows to own_replay_path().
   std::string replay_path = {};
   // How long a rank may be silent or without progress between the steps of a pipeline, and how long
   // the others wait for it when they make one; in a step it is ScheduleOptions::deadline.
   std::chrono::milliseconds deadline = std::chrono::seconds(30);
 };
+
+// "replay.rank-2.json" for "replay.json" and rank 2 of the world.
+std::string own_replay_path(const std::string& replay_path, int rank);
 
 // Processes as the ranks of a pipeline, one each: for ScheduleOptions::group.
 //

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/run/processes/group_error.h"
+#include "penstock/run/processes/process_ranks.h"
 
 namespace penstock {
 namespace {
@@ -26,6 +27,15 @@ double seconds(std::chrono::nanoseconds time) {
 std::string name_of(const World& world, int rank) {
   const Member& member = world.member(rank);
   return fmt::format("rank {} (pid {} at {})", rank, member.process_id, member.address);
+}
+
+// Whole or not at all; that the ranks have stalled is what matters, and is said in any case.
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string new_path = path + ".new";
+  std::ofstream file(new_path);
+  file << text;
+  file.close();
+  if (file) std::rename(new_path.c_str(), path.c_str());
 }
 
 }  // namespace
@@ -111,8 +121,34 @@ bool Monitor::State::end(milliseconds patience) {
   return changed_.wait_for(lock, patience, [&] { return is_store_thread_home_; });
 }
 
+// The others cannot be asked, nor told: each rank knows and says what it does itself.
+void Monitor::State::fail_without_store(std::chrono::nanoseconds silence) {
+  std::string reason = fmt::format(
+      "{}, which holds what the ranks share, has not answered for {:.3g} s: stopped, "
+      "or cut off",
+      store_holder_, seconds(silence));
+  {
+    const std::lock_guard lock(mutex_);  // so that the step does not end meanwhile
+    if (step_) {
+      std::vector<RankPosition> positions(names_.size());
+      const RankPosition own = position_now();
+      positions[static_cast<std::size_t>(rank_)] = own;
+      reason += fmt::format("; {} {}", name(), describe_alone(*step_->program, rank_, own, names_));
+      if (!replay_path_.empty()) {
+        write_whole(own_replay_path(replay_path_, group_.ranks[static_cast<std::size_t>(rank_)]),
+                    write_replay(*step_->program, positions, reason));
+      }
+    }
+  }
+  fail(reason);
+}
+
 RankPosition Monitor::State::position() const {
   const std::lock_guard lock(mutex_);
+  return position_now();
+}
+
+RankPosition Monitor::State::position_now() const {
   RankPosition position{.is_known = true, .has_left = has_left_, .num_steps = num_steps_};
   if (step_) {
     position.is_in_step = true;
@@ -351,12 +387,7 @@ void Monitor::State::write_replay_file(const std::vector<RankPosition>& position
   }
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
-  const std::string new_path = replay_path_ + ".new";
-  std::ofstream file(new_path);
-  file << write_replay(*step->program, positions, reason);
-  file.close();
-  // Whole or not at all; that the ranks have stalled is what matters, and is said in any case.
-  if (file) std::rename(new_path.c_str(), replay_path_.c_str());
+  write_whole(replay_path_, write_replay(*step->program, positions, reason));
 }
 
 // ---- the watchdog ----
@@ -373,10 +404,7 @@ void Monitor::State::guard_store() {
     const std::chrono::nanoseconds patience = step_ ? step_->deadline : idle_deadline_;
     if (silence < patience) continue;
     lock.unlock();
-    fail(
-        fmt::format("{}, which holds what the ranks share, has not answered for {:.3g} s: stopped, "
-                    "or cut off",
-                    store_holder_, seconds(patience)));
+    fail_without_store(patience);
     return;
   }
 }

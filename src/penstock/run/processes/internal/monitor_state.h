@@ -39,6 +39,9 @@ class Monitor::State {
   // From now on `text` is the failure of this rank, if it is the first; stops the step.
   void fail(const std::string& text);
 
+  // The same, because the store has not answered for so long.
+  void fail_without_store(std::chrono::nanoseconds silence);
+
   // Has the store thread run `work`, and waits until it has, a failure comes, or the time is up.
   // True if it has run.
   bool run_on_store(std::function<void()> work, std::chrono::milliseconds patience);
@@ -72,6 +75,7 @@ class Monitor::State {
   void compose_stall(const std::string& found);
   void write_replay_file(const std::vector<RankPosition>& positions, const std::string& reason);
   RankPosition position() const;
+  RankPosition position_now() const;  // with the mutex held
   std::optional<RankPosition> position_of(int rank);
   std::optional<WatchedStep> step() const;
   void let_others_see(const std::function<bool(int rank)>& is_there);

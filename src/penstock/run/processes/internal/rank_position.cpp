@@ -121,12 +121,19 @@ std::string place_text(const Schedule& program, int rank, const RankPosition& po
   return action_text(program, rank, position.finished);
 }
 
-std::string describe_waits(const Schedule& program, const std::vector<RankPosition>& positions,
-                           const std::vector<std::string>& names, int rank) {
-  const RankPosition& position = of(positions, rank);
+// `part_of` says what the rank of a wait has done about it.
+template <typename PartOf>
+std::string describe_known(const Schedule& program, int rank, const RankPosition& position,
+                           const std::vector<std::string>& names, const PartOf& part_of) {
+  if (position.has_left) return "has left";
+  if (!position.is_in_step)
+    return fmt::format("is outside of a step, after {}", position.num_steps);
+  if (!position.is_waiting) {
+    return fmt::format("works on {}", action_text(program, rank, position.finished));
+  }
   std::string text = fmt::format("waits at {}", place_text(program, rank, position));
   for (const Wait& wait : waits_of(program, rank, position)) {
-    const std::string part = describe_part(of(positions, wait.rank), wait, position.num_steps);
+    const std::string part = part_of(wait);
     text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
                         part.empty() ? "" : ", ", part);
   }
@@ -137,11 +144,9 @@ std::string describe_position(const Schedule& program, const std::vector<RankPos
                               const std::vector<std::string>& names, int rank) {
   const RankPosition& position = of(positions, rank);
   if (!position.is_known) return "does not answer: stopped, or cut off";
-  if (position.has_left) return "has left";
-  if (!position.is_in_step)
-    return fmt::format("is outside of a step, after {}", position.num_steps);
-  if (position.is_waiting) return describe_waits(program, positions, names, rank);
-  return fmt::format("works on {}", action_text(program, rank, position.finished));
+  return describe_known(program, rank, position, names, [&](const Wait& wait) {
+    return describe_part(of(positions, wait.rank), wait, position.num_steps);
+  });
 }
 
 }  // namespace
@@ -194,6 +199,12 @@ std::string describe_positions(const Schedule& program, const std::vector<RankPo
                         describe_position(program, positions, names, rank));
   }
   return text;
+}
+
+std::string describe_alone(const Schedule& program, int rank, const RankPosition& position,
+                           const std::vector<std::string>& names) {
+  return describe_known(program, rank, position, names,
+                        [](const Wait& /*wait*/) { return std::string(); });
 }
 
 std::string blame(const Schedule& program, const std::vector<RankPosition>& positions,

@@ -39,6 +39,10 @@ std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition
 std::string describe_positions(const Schedule& program, const std::vector<RankPosition>& positions,
                                const std::vector<std::string>& names);
 
+// The same of one rank, when nothing is known of the others.
+std::string describe_alone(const Schedule& program, int rank, const RankPosition& position,
+                           const std::vector<std::string>& names);
+
 // Who keeps the others waiting: the ranks that do not answer, or else those that wait for nobody.
 // One sentence, for the head of the report.
 std::string blame(const Schedule& program, const std::vector<RankPosition>& positions,
