@@ -116,6 +116,55 @@ TEST(ProcessRanks, RefusesRanksThatRunSomethingElse) {
                       begin + "has the model \"gpt-small\" instead of \"gpt-large\"" + end);
 }
 
+TEST(ProcessRanks, RefusesRanksOfAnotherVersion) {
+  const auto ends = run_forked(2, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    if (world.rank() == 0) return train(mlp_model(), {"1F1B", 2, 2}, {.group = group});
+    // What a later version would say in place of this one.
+    world.store().set("monitor/world/agreement/0/1", R"({"version": "99.1", "model": 3})");
+    for (;;) group->require_healthy();
+  });
+  expect_all_to_throw(ends,
+                      "rank 1 \\(pid [0-9]+ at 127.0.0.1\\) runs Penstock \"99.1\" instead of "
+                      "\"[0-9.]+\", which is what rank 0 \\(pid [0-9]+ at 127.0.0.1\\) has; start "
+                      "all ranks alike");
+}
+
+// Stops its process in front of the first backward of the second step.
+class StopsInFrontOfBackward final : public Observer {
+ public:
+  void step_begins(const Schedule& /*program*/) override { ++num_steps_; }
+  void action_begins(const ActionEvent& event) override {
+    if (num_steps_ == 2 && event.action.kind == ActionKind::FullBackward) kill(getpid(), SIGSTOP);
+  }
+
+ private:
+  int num_steps_ = 0;
+};
+
+// Over Gloo a message is kept until it was taken. Rank 1 is done when it has sent its gradients,
+// and nobody will take the last of them.
+TEST(ProcessRanks, EndThoughNobodyTakesWhatTheySent) {
+  const auto ends = run_forked(2,
+                               [](const WorldOptions& options) {
+                                 World world(options);
+                                 const auto group = std::make_shared<ProcessRanks>(
+                                     world, ProcessRankOptions{.transport = TransportKind::Gloo});
+                                 std::vector<std::shared_ptr<Observer>> observers;
+                                 if (world.rank() == 0)
+                                   observers.push_back(std::make_shared<StopsInFrontOfBackward>());
+                                 return train(mlp_model(), {"GPipe", 2, 8},
+                                              {.group = group,
+                                               .num_steps = 2,
+                                               .deadline = std::chrono::seconds(1),
+                                               .observers = observers});
+                               },
+                               {.stopped_rank = 0, .patience = std::chrono::seconds(15)});
+  EXPECT_EQ(ends[0].signal, SIGKILL);
+  EXPECT_TRUE(ends[1].has_returned) << "signal " << ends[1].signal << " " << ends[1].text;
+}
+
 // Captures a model of three layers and keeps the stage of this rank.
 std::shared_ptr<PipelineStage> captured_stage(int hidden, int stage) {
   const torch::nn::Sequential model(torch::nn::Linear(8, hidden), torch::nn::Linear(hidden, hidden),

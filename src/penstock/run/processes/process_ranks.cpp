@@ -175,6 +175,7 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                      .extent = messages,
                                      .fingerprint = fingerprint_of(own),
                                      .deadline = kLastResort * options.deadline,
+                                     .last_wait = options.deadline,
                                      .connect_timeout = patience,
                                      .look = [this] { require_healthy(); }});
     return std::make_unique<ProcessFabric>(monitor_, std::move(transport),

@@ -106,16 +106,17 @@ class Opening {
         std::all_of(reached_.begin(), reached_.end(), [](bool is_near) { return is_near; });
     // Who is alone has reached all others, also without shared memory.
     if (all_near && shared_memory_ != nullptr) return std::move(shared_memory_);
-    GlooTransportOptions gloo_options{.rank = rank_,
-                                      .num_ranks = group_.size(),
-                                      .extent = options_.extent,
-                                      .fingerprint = options_.fingerprint,
-                                      .deadline = options_.deadline,
-                                      .name = topic_,
-                                      .address = world_.member(world_.rank()).address,
-                                      .connect_timeout = options_.connect_timeout.count() > 0
-                                                             ? options_.connect_timeout
-                                                             : world_.timeout()};
+    GlooTransportOptions gloo_options{
+        .rank = rank_,
+        .num_ranks = group_.size(),
+        .extent = options_.extent,
+        .fingerprint = options_.fingerprint,
+        .deadline = options_.deadline,
+        .last_wait = options_.last_wait.count() > 0 ? options_.last_wait : options_.deadline,
+        .name = topic_,
+        .address = world_.member(world_.rank()).address,
+        .connect_timeout =
+            options_.connect_timeout.count() > 0 ? options_.connect_timeout : world_.timeout()};
     auto gloo = make_gloo_transport(world_.store(), gloo_options);
     if (shared_memory_ == nullptr) return gloo;
     return std::make_unique<MixedTransport>(std::move(shared_memory_), std::move(gloo),

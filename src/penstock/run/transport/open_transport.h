@@ -28,6 +28,8 @@ struct ProcessTransportOptions {
   Extent extent = {};             // of the program: the messages there are
   std::uint64_t fingerprint = 0;  // of the program; the same on all ranks
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
+  // How long a transport that ends waits for the others to take what it has sent; 0: the deadline.
+  std::chrono::nanoseconds last_wait = {};
   // How long a wait spins before it parks. Default: 100 us if every rank of this host has a core.
   std::optional<std::chrono::nanoseconds> spin = std::nullopt;
   std::chrono::milliseconds connect_timeout = {};  // for all ranks to come; 0: that of the world

@@ -58,8 +58,10 @@ class GlooTransport final : public Transport {
   GlooTransport& operator=(GlooTransport&&) = delete;
 
   // What was sent must arrive: an operation that ends before its message was taken is cancelled.
+  // Nobody watches over a wait here, so it ends sooner than others.
   ~GlooTransport() override {
     try {
+      waits_.finish_within(options_.last_wait);
       for (Outgoing& outgoing : outgoing_) finish(outgoing);
     } catch (...) {
       return;  // nobody is left to take it

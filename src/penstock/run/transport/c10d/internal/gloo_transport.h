@@ -17,6 +17,8 @@ struct GlooTransportOptions {
   Extent extent = {};
   std::uint64_t fingerprint = 0;
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
+  // For the others to take what is left when the transport ends.
+  std::chrono::nanoseconds last_wait = std::chrono::seconds(30);
   std::string name;     // that no other transport in the store has
   std::string address;  // of this rank, for the others
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);

@@ -32,7 +32,7 @@ GlooWaits::Result GlooWaits::wait(GlooOperation& operation) {
     const std::lock_guard lock(mutex_);
     if (is_stopped_) return Result::Stopped;
     waited_for_ = operation.work_;
-    end_ = Clock::now() + deadline_;
+    end_ = std::min(Clock::now() + deadline_, latest_);
   }
   bool is_done = false;
   try {
@@ -62,6 +62,10 @@ void GlooWaits::watch() {
       waited_for_.reset();  // once is enough
     }
   }
+}
+
+void GlooWaits::finish_within(std::chrono::nanoseconds time) {
+  latest_ = Clock::now() + time;
 }
 
 void GlooWaits::stop() noexcept {

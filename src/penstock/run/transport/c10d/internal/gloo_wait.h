@@ -39,6 +39,9 @@ class GlooWaits {
   // The operation is over if it is done, or if libtorch throws because the peer is gone.
   Result wait(GlooOperation& operation);
 
+  // From now on, no wait ends later than `time` from now. For the thread that waits.
+  void finish_within(std::chrono::nanoseconds time);
+
   // Ends the wait, and all that come. Safe from any thread.
   void stop() noexcept;
   bool is_stopped() const;
@@ -46,7 +49,8 @@ class GlooWaits {
  private:
   void watch();
 
-  std::chrono::nanoseconds deadline_;
+  const std::chrono::nanoseconds deadline_;
+  std::chrono::steady_clock::time_point latest_ = std::chrono::steady_clock::time_point::max();
   mutable std::mutex mutex_;  // of all below
   std::condition_variable closing_;
   bool is_closing_ = false;
