@@ -43,11 +43,11 @@ class Socket {
   bool connect_to(const addrinfo& address) const {
     return descriptor_ >= 0 && connect(descriptor_, address.ai_addr, address.ai_addrlen) == 0;
   }
-  // Connecting takes no longer than this; the kernel alone gives up after minutes.
+  // Connecting takes no longer than this, or a second; the kernel alone gives up after minutes.
   void limit_connecting(Clock::duration time) const {
-    const auto us = std::max<std::int64_t>(
-        1, std::chrono::duration_cast<std::chrono::microseconds>(time).count());
-    const timeval limit{.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000};
+    const timeval limit{
+        .tv_sec = std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()),
+        .tv_usec = 0};
     setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   }
   int descriptor() const { return descriptor_; }
