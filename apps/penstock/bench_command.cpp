@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/world/world.h"
 #include "prepare_process.h"
+#include "process_flags.h"
 #include "schedule_io.h"
 #include "sibling_ranks.h"
 
@@ -33,6 +35,7 @@ struct StepFlags {
   std::string profile_path;
   std::string report_path;
   std::string trace_path;
+  ProcessFlags processes;
   SiblingFlags sibling;
 };
 
@@ -139,7 +142,9 @@ void run_processes(const StepFlags& flags) {
   const auto group = std::make_shared<ProcessRanks>(
       world,
       ProcessRankOptions{.transport = flags.transport == "gloo" ? TransportKind::Gloo
-                                                                : TransportKind::SharedMemory});
+                                                                : TransportKind::SharedMemory,
+                         .replay_path = flags.processes.replay_path,
+                         .deadline = flags.processes.deadline(std::chrono::seconds(30))});
   const bool is_first = world.rank() == 0;
   const StepBenchmark result = run_step_benchmark(
       flags.options, is_first ? show_progress : std::function<void(double)>(), group);
@@ -148,11 +153,13 @@ void run_processes(const StepFlags& flags) {
 
 void run_step(StepFlags flags) {
   if (flags.is_fused) flags.options.weight_gradients = WeightGradients::Fused;
+  flags.options.deadline = flags.processes.deadline(flags.options.deadline);
   prepare_process();
   if (flags.transport != "threads") {
     run_processes(flags);
     return;
   }
+  require_no_replay(flags.processes);
   const StepBenchmark result = run_step_benchmark(flags.options, show_progress);
   write_files(result, flags);
   print(result, flags);
@@ -212,6 +219,8 @@ void add_step_command(CLI::App& bench, Answer& answer) {
                    "write the measured timeline as a Chrome trace, for ui.perfetto.dev, to this "
                    "file")
       ->type_name("FILE");
+  add_process_options(*command, flags->processes, "600",
+                      command->get_option("--report")->get_group());
   add_sibling_flags(*command, flags->sibling);
   command->callback([flags, &answer] {
     run_step(*flags);

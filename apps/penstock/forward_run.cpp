@@ -2,13 +2,41 @@
 
 #include <exception>
 #include <optional>
+#include <string>
+
+#include <fmt/format.h>
 
 #include "json_config.h"
+#include "penstock/base/error.h"
+#include "penstock/plan/prover/check.h"
 #include "penstock/run/checkpoint/load_checkpoint.h"
+#include "penstock/run/processes/group_error.h"
 #include "prepare_process.h"
 #include "program.h"
 
 namespace penstock {
+namespace {
+
+// A failure over several processes takes a line for each of them.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char letter : text) {
+    if (letter == '\n') {
+      line += ';';
+    } else if (letter != ' ' || !line.ends_with(' ')) {
+      line += letter;
+    }
+  }
+  return line;
+}
+
+// What an error says, and whose it is if this is one of several that others have started.
+std::string by_rank(const RunFlags& flags, const std::string& text) {
+  if (!flags.launched || flags.launched->size == 1) return text;
+  return fmt::format("rank {}: {}", flags.launched->rank, text);
+}
+
+}  // namespace
 
 ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches) {
   prepare_process();
@@ -25,7 +53,8 @@ ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches)
                                             RunPipelineOptions{.loss = setup_.loss,
                                                                .purpose = RunPurpose::Evaluation,
                                                                .num_microbatches = num_microbatches,
-                                                               .processes = ranks_->processes()});
+                                                               .processes = ranks_->processes(),
+                                                               .deadline = flags.deadline()});
   if (checkpoint) {
     load_checkpoint(*checkpoint, {rank_state(pipeline_->stages())},
                     {.needs_all = !flags.uses_processes()});
@@ -33,14 +62,24 @@ ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches)
 }
 
 Answer run_as_rank(const RunFlags& flags, const std::function<Answer()>& work) {
+  const auto is_silent = [&] { return !flags.launched && flags.sibling.rank != 0; };
   try {
     return work();
-  } catch (const FailedRun&) {
-    if (flags.is_first_process()) throw;
-    return Answer::No;
+  } catch (const FailedRun& error) {
+    if (is_silent()) return Answer::No;
+    throw FailedRun(by_rank(flags, in_one_line(error.what())));
+  } catch (const GroupError& error) {
+    if (is_silent()) return Answer::No;
+    throw FailedRun(by_rank(flags, in_one_line(error.what())));
+  } catch (const ScheduleError&) {
+    if (is_silent()) return Answer::No;
+    throw;
+  } catch (const Error& error) {
+    if (is_silent()) return Answer::WrongQuestion;
+    throw Error(by_rank(flags, error.what()));
   } catch (const std::exception&) {
-    if (flags.is_first_process()) throw;
-    return Answer::WrongQuestion;
+    if (is_silent()) return Answer::WrongQuestion;
+    throw;
   }
 }
 

@@ -28,7 +28,8 @@ class ForwardRun {
   std::unique_ptr<RunPipeline> pipeline_;
 };
 
-// What `work` answers. Of several processes, only the first lets errors out: it tells for all.
+// What `work` answers. A process that another one of this program has started is silent about
+// errors: that one tells for all. Ranks that others have started speak for themselves.
 Answer run_as_rank(const RunFlags& flags, const std::function<Answer()>& work);
 
 }  // namespace penstock

@@ -223,6 +223,7 @@ void add_run_options(CLI::App& command, RunFlags& flags) {
       ->type_name("WAY")
       ->capture_default_str()
       ->group(pipeline);
+  add_process_options(command, flags.processes, "30, or 300 if ranks are threads", pipeline);
   command.add_option("--checkpoint", flags.checkpoint, "folder of checkpoints")
       ->type_name("FOLDER")
       ->group("Checkpoints");
@@ -301,7 +302,10 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
 }
 
 RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
-  if (!flags.uses_processes()) return;
+  if (!flags.uses_processes()) {
+    require_no_replay(flags.processes);
+    return;
+  }
   if (!flags.launched) {
     siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.num_processes());
   }
@@ -313,14 +317,18 @@ RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
   const auto ranks_of = [&](Group group) {
     return std::make_shared<ProcessRanks>(
         *world_, ProcessRankOptions{.group = std::move(group),
-                                    .transport = transport_kind(flags.transport)});
+                                    .transport = transport_kind(flags.transport),
+                                    .replay_path = flags.processes.replay_path,
+                                    .deadline = flags.deadline()});
   };
   processes_.ranks = ranks_of(mesh.pipeline_of(world_->rank()));
   if (flags.replicas > 1) processes_.replicas = ranks_of(mesh.data_group_of(world_->rank()));
 }
 
 void RunRanks::wait_for_all() {
-  if (world_) world_->exchange(world_->everyone(), "end", "");
+  if (world_ == nullptr) return;
+  world_->exchange(world_->everyone(), "end", "",
+                   {.look = [this] { processes_.ranks->require_healthy(); }});
 }
 
 }  // namespace penstock

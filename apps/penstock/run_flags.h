@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "penstock/run/train/run_pipeline.h"
+#include "process_flags.h"
 #include "sibling_ranks.h"
 
 namespace penstock {
@@ -40,11 +42,17 @@ struct RunFlags {
   bool is_sharded = false;
   std::uint64_t seed = 1;
   std::string checkpoint;
+  ProcessFlags processes;
   SiblingFlags sibling;
   std::optional<WorldOptions> launched;  // if others have started the processes of the run
 
   bool uses_processes() const { return transport != "threads"; }
   int num_processes() const { return ranks * replicas; }
+  // After which ranks give each other up. Threads cannot be stopped or cut off.
+  std::chrono::milliseconds deadline() const {
+    using std::chrono::seconds;
+    return processes.deadline(uses_processes() ? seconds(30) : seconds(300));
+  }
   bool is_first_process() const { return (launched ? launched->rank : sibling.rank) == 0; }
   // What one of the pipelines gets of a step.
   int batch_per_replica() const { return batch / replicas; }

@@ -32,19 +32,6 @@
 namespace penstock {
 namespace {
 
-// A failure over several processes takes a line for each of them.
-std::string in_one_line(const std::string& text) {
-  std::string line;
-  for (const char letter : text) {
-    if (letter == '\n') {
-      line += ';';
-    } else if (letter != ' ' || !line.ends_with(' ')) {
-      line += letter;
-    }
-  }
-  return line;
-}
-
 // How the stages are spread over the replicas.
 std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
   const int num_stages = setup.plan.num_stages();
@@ -234,7 +221,8 @@ Answer TrainCommand::run() {
                        {.loss = setup.loss,
                         .processes = ranks.processes(),
                         .num_replicas = flags_.run.replicas,
-                        .is_sharded = flags_.run.is_sharded});
+                        .is_sharded = flags_.run.is_sharded,
+                        .deadline = flags_.run.deadline()});
   Trainer trainer(pipeline, *setup.training, options);
   if (resumed_) trainer.resume(*resumed_);
   if (flags_.run.is_first_process()) introduce(setup, pipeline);
@@ -251,7 +239,7 @@ Answer TrainCommand::run() {
     if (!is_stopped_) finish(pipeline, trainer, setup);
     ranks.wait_for_all();
   } catch (const std::exception& error) {
-    throw FailedRun(in_one_line(cause_of(error)));
+    throw FailedRun(cause_of(error));
   }
   if (!is_stopped_) return Answer::Yes;
   if (flags_.run.is_first_process()) tell_of_stop(trainer);

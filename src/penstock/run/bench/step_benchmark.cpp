@@ -154,8 +154,7 @@ class Pipeline {
                                      .weight_gradients = options.weight_gradients,
                                      .intra_op_threads = 1,
                                      .pins_threads = options.pins_threads && group == nullptr,
-                                     // Rank 0 lets the others wait while it measures the rest.
-                                     .deadline = std::chrono::minutes(10)};
+                                     .deadline = options.deadline};
     bare_ = std::make_unique<PipelineSchedule>(stages, order, schedule_options);
     if (group != nullptr) return;  // whoever watches sees the ranks of this process alone
     schedule_options.observers = {timeline_, profile_};

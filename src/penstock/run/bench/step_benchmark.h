@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,9 @@ struct StepBenchmarkOptions {
   int num_steps = 50;
   WeightGradients weight_gradients = WeightGradients::Exact;
   bool pins_threads = false;
+  // How long a rank may be without progress. Rank 0 lets the others wait while it measures the
+  // rest.
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
 };
 
 // With the number of stages per rank filled in. Throws ArgumentError on counts below one, and on

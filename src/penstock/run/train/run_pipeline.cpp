@@ -15,9 +15,6 @@
 namespace penstock {
 namespace {
 
-// How long a rank may be without progress: large models take their time.
-constexpr std::chrono::minutes kPatience{5};
-
 // With tensors of its own.
 CapturedModel copy_of(const CapturedModel& model) {
   CapturedModel copy = model;
@@ -73,7 +70,7 @@ ScheduleOptions schedule_options(const RunPipelineOptions& options, int num_micr
   result.data_group = options.processes.replicas;
   result.loss = options.loss;
   result.intra_op_threads = 1;
-  result.deadline = kPatience;
+  result.deadline = options.deadline;
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,6 +39,8 @@ struct RunPipelineOptions {
   // Keeps of every stage the slices of its replica; but for those that share parameters with other
   // stages, which stay whole.
   bool is_sharded = false;
+  // How long a rank may be without progress: large models take their time.
+  std::chrono::nanoseconds deadline = std::chrono::minutes(5);
 };
 
 // The stages of a model that are in this process, and the pipelines that run them: with ranks as

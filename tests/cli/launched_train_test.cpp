@@ -1,0 +1,117 @@
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/train_program.h"
+
+namespace penstock::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+// A program for `penstock launch`: penstock train, killed when `moment` is true of the folder.
+std::string killed_train(const std::string& who, const std::string& moment,
+                         const std::string& options) {
+  return "sh -c 'if [ " + who + " ]; then (until [ " + moment +
+         " ]; do sleep 0.01; done; kill -9 $$) & fi; exec penstock train --data text.txt --layers "
+         "3 --width 8 --heads 2 --context 8 --batch 8 --microbatches 4 --sample 0 --no-report " +
+         options + "'";
+}
+
+class LaunchedTraining : public TrainProgram {
+ protected:
+  // Trains on two ranks without end, until rank 1, a child of the program, gets the signal.
+  ProgramResult disturb(const std::string& signal, const std::string& options) const {
+    return run_shell(
+        "cd '" + folder_.path("") +
+        "'\npenstock train --data text.txt --layers 2 --width 8 --heads 2 --context 8 --batch 8 "
+        "--microbatches 4 --sample 0 --no-report --steps 100000 --log log.jsonl " +
+        options +
+        " & parent=$!\n"
+        "until [ -s log.jsonl ]; do sleep 0.01; done\n"
+        "kill -" +
+        signal + " $(cat /proc/$parent/task/$parent/children)\nwait $parent");
+  }
+};
+
+TEST_F(LaunchedTraining, EachRankSaysWhoHasDied) {
+  const ProgramResult result =
+      run("launch -n 3 -- " + killed_train("$RANK = 0", "-s log.jsonl",
+                                           "--ranks 3 --transport shm --steps 100000 --log "
+                                           "log.jsonl"));
+  EXPECT_EQ(result.exit_status, 128 + 9);
+  for (const char* rank : {"1", "2"}) {
+    EXPECT_THAT(result.errors,
+                ContainsRegex(std::string("\\[") + rank + "\\] penstock: rank " + rank +
+                              ": [^\n]*rank 0 \\(pid [0-9]+ at 127.0.0.1\\) has died"));
+  }
+}
+
+TEST_F(LaunchedTraining, SaysWhyARankCannotJoin) {
+  const std::string options = " penstock train --data text.txt --ranks 2 --transport gloo";
+  const ProgramResult other_size = run_shell(
+      "cd '" + folder_.path("") + "' && RANK=1 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1" + options);
+  expect_refusal(other_size,
+                 "rank 1: WORLD_SIZE is 4, but 1 pipeline of 2 ranks take 2 processes; start as "
+                 "many");
+  const ProgramResult no_token = run_shell(
+      "cd '" + folder_.path("") + "' && RANK=1 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1" + options);
+  expect_refusal(no_token,
+                 "rank 1: ranks that meet at 10.0.0.1 need a token, so that nobody else can join; "
+                 "set PENSTOCK_TOKEN to the same random text for all of them");
+}
+
+// The others are told by the process that has started them.
+TEST_F(LaunchedTraining, SaysOnceWhatHappenedToRanksOfItsOwn) {
+  const ProgramResult result = disturb("KILL", "--transport shm");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.errors,
+              ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has died[^\n]*\n$"));
+}
+
+TEST_F(LaunchedTraining, StartsAgainFromTheLastCheckpoint) {
+  const std::string options = "--ranks 2 --transport shm --steps 60 --checkpoint-every 10 ";
+  ASSERT_EQ(run("launch -n 2 -- " + killed_train("0 = 1", "0 = 1", options + "--checkpoint whole"))
+                .exit_status,
+            0);
+  const ProgramResult result =
+      run("launch -n 2 --max-restarts 1 -- " + killed_train("$RANK$PENSTOCK_RESTARTS = 10",
+                                                            "-e run/step-00000010",
+                                                            options + "--checkpoint run --resume"));
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("starting all ranks again, restart 1 of 1"));
+  EXPECT_THAT(result.output, ContainsRegex("\\[0\\] going on from run/step-0000"));
+  const ProgramResult difference =
+      run_shell("cd '" + folder_.path("") + "' && diff -r whole/step-00000060 run/step-00000060");
+  EXPECT_EQ(difference.exit_status, 0) << difference.output;
+}
+
+TEST_F(LaunchedTraining, GivesUpASilentRankAtTheDeadline) {
+  const ProgramResult result = disturb("STOP", "--transport gloo --deadline 1 --replay stall.json");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.errors, AllOf(HasSubstr("no progress for 1 s"),
+                                   ContainsRegex("rank 1 \\(pid [0-9]+ at 127.0.0.1\\) does not "
+                                                 "answer")));
+  const auto replay = nlohmann::json::parse(read_file(folder_.path("stall.json")));
+  EXPECT_EQ(replay.at("ranks")[1].at("state"), "silent");
+}
+
+TEST_F(LaunchedTraining, RefusesDeadlinesAndReplaysThatMakeNoSense) {
+  const ProgramResult deadline = train("--transport shm --deadline 0");
+  EXPECT_EQ(deadline.exit_status, 2);
+  EXPECT_THAT(deadline.errors, HasSubstr("--deadline: expected seconds from 0.001 to 1000000, "
+                                         "found \"0\""));
+  expect_refusal(train("--replay stall.json"),
+                 "--replay is for ranks that are processes; give --transport shm or gloo, or leave "
+                 "it out");
+  expect_refusal(run("bench step --replay stall.json"),
+                 "--replay is for ranks that are processes; give --transport shm or gloo, or leave "
+                 "it out");
+  EXPECT_THAT(run("bench step --help").output, HasSubstr("--deadline SECONDS"));
+}
+
+}  // namespace
+}  // namespace penstock::testing
