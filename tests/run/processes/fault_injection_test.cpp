@@ -115,6 +115,61 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankOverGloo) {
 INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, ::testing::Values("1F1B", "ZBVZeroBubble"),
                          [](const auto& instance) { return std::string("On") + instance.param; });
 
+std::vector<ConnectFault> faults_while_connecting(
+    int signal, const std::vector<std::chrono::microseconds>& moments) {
+  using Place = ConnectFault::Place;
+  std::vector<ConnectFault> faults;
+  for (int rank = 0; rank < 3; ++rank) {
+    faults.push_back({rank, signal, Place::BeforeWatch});
+    for (const auto moment : moments) {
+      faults.push_back({rank, signal, Place::InWatch, moment});
+      faults.push_back({rank, signal, Place::InTransport, moment});
+    }
+  }
+  return faults;
+}
+
+// The others are inside Gloo, which waits for them all and names nobody.
+TEST(FaultInjection, AllSurvivorsNameTheRankThatWasKilledWhileTheyConnect) {
+  using std::chrono::microseconds;
+  expect_all_named(
+      "killed while connecting",
+      inject_while_connecting({.deadline = std::chrono::seconds(20), .bound_s = 2},
+                              faults_while_connecting(SIGKILL, {microseconds(0), microseconds(700),
+                                                                microseconds(2000)})));
+}
+
+TEST(FaultInjection, AllSurvivorsNameTheRankThatWasStoppedWhileTheyConnect) {
+  using std::chrono::microseconds;
+  constexpr double kStoreTime = 5;  // that libtorch's store has for its first answer, at least
+  expect_all_named("stopped while connecting",
+                   inject_while_connecting(
+                       {.deadline = std::chrono::seconds(2), .bound_s = kStoreTime + 2},
+                       faults_while_connecting(SIGSTOP, {microseconds(0), microseconds(2000)})));
+}
+
+// The kernel does not tell of processes on other hosts, and nobody is connected to them at first.
+TEST(FaultInjection, AllSurvivorsNameTheRankOfAnotherHostThatWasKilledWhileTheyConnect) {
+  using std::chrono::microseconds;
+  if (!can_have_hosts()) GTEST_SKIP() << "a process may not have a host name of its own";
+  expect_all_named("killed on another host while connecting",
+                   inject_while_connecting(
+                       {.deadline = std::chrono::seconds(2), .bound_s = 2 + 2, .is_on_hosts = true},
+                       faults_while_connecting(SIGKILL, {microseconds(0), microseconds(2000)})));
+}
+
+TEST(FaultInjection, AllSurvivorsNameTheRankThatWasKilledOnAnotherHost) {
+  if (!can_have_hosts()) GTEST_SKIP() << "a process may not have a host name of its own";
+  const TrainingCase shape{"1F1B", 3, 2};
+  expect_all_named("killed on another host",
+                   inject({.num_ranks = shape.num_ranks,
+                           .train = training_of(shape),
+                           .deadline = std::chrono::seconds(20),
+                           .bound_s = 2,
+                           .is_on_hosts = true},
+                          {{0, 2}, {0, 6}, {1, 0}, {1, 5}, {2, 1}, {2, 4}}));
+}
+
 // The report is written by one rank, held by another, and must reach the others before both end.
 TEST(FaultInjection, ReachesRanksThatNeitherWroteNorHoldTheReport) {
   const TrainingCase shape{"1F1B", 5, 5};

@@ -28,7 +28,11 @@ struct FaultyRun {
   std::chrono::nanoseconds deadline = {};
   double bound_s = 0;  // from the fault to the error on every other rank
   std::string replay_path = {};
+  bool is_on_hosts = false;  // each rank on its own, as far as it can tell
 };
+
+// Whether this process may let ranks believe that.
+bool can_have_hosts();
 
 // What came of it.
 struct Tally {
@@ -44,6 +48,25 @@ struct Tally {
 // Trains in processes once for each fault, a few at a time, and lets it happen. Every other rank is
 // expected to throw an error that names the rank it happened to.
 Tally inject(const FaultyRun& run, const std::vector<Fault>& faults);
+
+// Where a rank comes to harm while ranks connect.
+struct ConnectFault {
+  enum class Place { BeforeWatch, InWatch, InTransport };
+
+  int rank = 0;
+  int signal = SIGKILL;
+  Place place = Place::BeforeWatch;
+  std::chrono::microseconds moment = {};  // after it has come there
+};
+
+struct ConnectRun {
+  std::chrono::milliseconds deadline = {};  // of the world, too
+  double bound_s = 0;                       // as that of FaultyRun
+  bool is_on_hosts = false;
+};
+
+// The same for ranks that connect over Gloo and meet at a port.
+Tally inject_while_connecting(const ConnectRun& run, const std::vector<ConnectFault>& faults);
 
 // Expects what inject() does, and prints the counts.
 void expect_all_named(const char* what, const Tally& tally);

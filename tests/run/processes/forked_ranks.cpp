@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -124,14 +125,21 @@ std::string contents_of(const std::string& path) {
 }
 
 int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof(address);
-  bind(socket, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  close(socket);
-  return ntohs(address.sin_port);
+  // The kernel gives ports from 32768 on to whoever connects, so one of those is soon taken again.
+  constexpr int kFirst = 10'000;
+  constexpr int kCount = 20'000;
+  constexpr int kPerProcess = 16;  // that processes which run at the same time have to themselves
+  static int next = 0;
+  for (;;) {
+    const int port = kFirst + (getpid() * kPerProcess + next++) % kCount;
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool is_free = bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(socket);
+    if (is_free) return port;
+  }
 }
 
 std::vector<RankEnd> run_forked(int num_ranks,

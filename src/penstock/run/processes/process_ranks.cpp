@@ -12,7 +12,6 @@
 
 #include "penstock/base/error.h"
 #include "penstock/run/executor/step_error.h"
-#include "penstock/run/libtorch/cause.h"
 #include "penstock/run/processes/group_error.h"
 #include "penstock/run/processes/internal/agreement.h"
 #include "penstock/run/processes/internal/monitor.h"
@@ -120,16 +119,11 @@ std::string own_replay_path(const std::string& replay_path, int rank) {
 }
 
 ProcessRanks::ProcessRanks(World& world, ProcessRankOptions options)
-    : world_(world), options_(complete(std::move(options), world)) {
-  try {
-    monitor_ = std::make_shared<Monitor>(world_, MonitorOptions{.group = options_.group,
+    : world_(world),
+      options_(complete(std::move(options), world)),
+      monitor_(std::make_shared<Monitor>(world_, MonitorOptions{.group = options_.group,
                                                                 .replay_path = options_.replay_path,
-                                                                .deadline = options_.deadline});
-  } catch (const std::exception& error) {
-    throw GroupError(fmt::format("rank {} could not connect to the others, to watch them: {}",
-                                 world.rank(), cause_of(error)));
-  }
-}
+                                                                .deadline = options_.deadline})) {}
 
 ProcessRanks::~ProcessRanks() = default;
 
@@ -155,7 +149,7 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
   const Agreement own = make_agreement(program, options, options_.model);
   const std::chrono::milliseconds patience = std::min(world_.timeout(), options_.deadline);
   const std::vector<std::string> told =
-      monitor_->exchange(fmt::format("agreement/{}", num_connections_++), to_text(own), patience);
+      monitor_->exchange(fmt::format("agreement/{}", num_connections_), to_text(own), patience);
   const Agreement first = parse_agreement(told.front());
   std::set<std::string> keywords = options.keywords;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
@@ -169,23 +163,22 @@ std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
   }
   Extent messages = options.extent;
   messages.num_stages += options.num_exchange_stages;
-  try {
-    auto transport = open_transport(world_, options_.group,
-                                    {.kind = options_.transport,
-                                     .extent = messages,
-                                     .fingerprint = fingerprint_of(own),
-                                     .deadline = kLastResort * options.deadline,
-                                     .last_wait = options.deadline,
-                                     .connect_timeout = patience,
-                                     .look = [this] { require_healthy(); }});
-    return std::make_unique<ProcessFabric>(monitor_, std::move(transport),
-                                           Connection{.rank = local_ranks().front(),
-                                                      .num_ranks = num_ranks(),
-                                                      .deadline = options.deadline,
-                                                      .keywords = std::move(keywords)});
-  } catch (const Error& error) {
-    throw GroupError(monitor_->explain(error.what()));
-  }
+  std::unique_ptr<Transport> transport;
+  monitor_->connect(fmt::format("transport/{}", num_connections_++), patience, [&] {
+    transport = open_transport(world_, options_.group,
+                               {.kind = options_.transport,
+                                .extent = messages,
+                                .fingerprint = fingerprint_of(own),
+                                .deadline = kLastResort * options.deadline,
+                                .last_wait = options.deadline,
+                                .connect_timeout = patience,
+                                .look = [this] { require_healthy(); }});
+  });
+  return std::make_unique<ProcessFabric>(monitor_, std::move(transport),
+                                         Connection{.rank = local_ranks().front(),
+                                                    .num_ranks = num_ranks(),
+                                                    .deadline = options.deadline,
+                                                    .keywords = std::move(keywords)});
 }
 
 }  // namespace penstock

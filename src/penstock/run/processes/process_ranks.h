@@ -37,7 +37,9 @@ std::string own_replay_path(const std::string& replay_path, int rank);
 // a death, at the deadline for silence. After that the group is of no use any more.
 class ProcessRanks final : public RankGroup {
  public:
-  // To be called by all processes of the group. `world` must outlive this object.
+  // To be called by all processes of the group. `world` must outlive this object. Throws
+  // GroupError, which names the ranks that have died, do not answer, or have not come within the
+  // world's timeout.
   ProcessRanks(World& world, ProcessRankOptions options);
   ProcessRanks(const ProcessRanks&) = delete;
   ProcessRanks& operator=(const ProcessRanks&) = delete;

@@ -116,7 +116,8 @@ class Opening {
         .name = topic_,
         .address = world_.member(world_.rank()).address,
         .connect_timeout =
-            options_.connect_timeout.count() > 0 ? options_.connect_timeout : world_.timeout()};
+            options_.connect_timeout.count() > 0 ? options_.connect_timeout : world_.timeout(),
+        .look = options_.look};
     auto gloo = make_gloo_transport(world_.store(), gloo_options);
     if (shared_memory_ == nullptr) return gloo;
     return std::make_unique<MixedTransport>(std::move(shared_memory_), std::move(gloo),

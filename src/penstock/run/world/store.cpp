@@ -48,10 +48,17 @@ void let_go_of_server(Owner owner) {
       options.rank, options.master_address, options.master_port, cause));
 }
 
+// A server that has listened before and does not any more is gone.
+enum class Server { MayComeLater, HasListened };
+
 // Lets a client reach its server at once: 1.13 itself tries again only after a second.
-StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) {
+StorePtr connect_to_master(const WorldOptions& options, Server server) {
+  const Endpoint master{options.master_address, options.master_port};
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  if (const std::string error = wait_for_listener(master, deadline); !error.empty()) {
+  if (server == Server::HasListened) {
+    const std::string error = try_to_connect(master, deadline);
+    if (!error.empty()) throw_no_answer(options, error);
+  } else if (const std::string error = wait_for_listener(master, deadline); !error.empty()) {
     throw WorldError(fmt::format(
         "rank {} could not reach rank 0 at {} within {:.3g} s: {}; look whether rank 0 runs, and "
         "whether MASTER_ADDR and MASTER_PORT are those of its host",
@@ -77,7 +84,8 @@ StorePtr connect_to_master(const WorldOptions& options, const Endpoint& master) 
   }
 }
 
-StorePtr listen_as_master(const WorldOptions& options, const Endpoint& master) {
+StorePtr listen_as_master(const WorldOptions& options) {
+  const Endpoint master{options.master_address, options.master_port};
   StorePtr store;
   try {
     store = make_tcp_store(options.master_address, options.master_port, true, options.timeout);
@@ -104,8 +112,8 @@ StorePtr make_store(const WorldOptions& options) {
     return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
   }
   if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  const Endpoint master{options.master_address, options.master_port};
-  return options.rank == 0 ? listen_as_master(options, master) : connect_to_master(options, master);
+  return options.rank == 0 ? listen_as_master(options)
+                           : connect_to_master(options, Server::MayComeLater);
 }
 
 std::string place_of(const WorldOptions& options) {
@@ -227,7 +235,7 @@ std::unique_ptr<Store> Store::connect_again() const {
   // A file keeps nobody waiting; and libtorch removes it when it was closed once per rank.
   StorePtr connection = impl_->root;
   if (options.store_file.empty() && options.size > 1) {
-    connection = connect_to_master(options, {options.master_address, options.master_port});
+    connection = connect_to_master(options, Server::HasListened);
   }
   return std::unique_ptr<Store>(new Store(std::make_unique<Impl>(options, connection)));
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/run/libtorch/cause.h"
 #include "penstock/run/processes/group_error.h"
 #include "penstock/run/processes/internal/monitor_state.h"
 
@@ -16,17 +17,33 @@ constexpr auto kGoodbyeTime = std::chrono::hours(1);  // ends by itself, or by t
 constexpr auto kEndTime = milliseconds(200);          // for the store thread to come home
 constexpr auto kHolderEndTime = milliseconds(1000);   // of the rank that has to wait for others
 constexpr auto kReportTime = milliseconds(2000);      // for the store to take a report
+constexpr auto kBlameTime = milliseconds(5000);       // for the store to tell who is missing
 constexpr auto kVerdictTime = milliseconds(1500);     // for a death to be noticed by anybody
 
 }  // namespace
 
-Monitor::Monitor(World& world, const MonitorOptions& options)
-    : state_(std::make_shared<State>(world, options)) {
-  ring_ = std::make_unique<RingWatch>(world, options.group, [state = state_](int rank) {
-    state->queue([state, rank] { state->note_closed(rank); });
-  });
+Monitor::Monitor(std::shared_ptr<State> state) : state_(std::move(state)) {
   store_thread_ = std::thread([state = state_] { state->serve_store(); });
   watchdog_ = std::thread([state = state_] { state->guard_store(); });
+}
+
+// The threads are there before the ring is, so that failures are known while it is made.
+Monitor::Monitor(World& world, const MonitorOptions& options)
+    : Monitor(std::make_shared<State>(world, options)) {
+  const auto note_closed = [state = state_](int rank) {
+    state->queue([state, rank] { state->note_closed(rank); });
+  };
+  connect(state_->watch_topic(), world.timeout(), [&] {
+    try {
+      ring_ = std::make_unique<RingWatch>(world, options.group, note_closed,
+                                          [this] { require_healthy(); });
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw GroupError(fmt::format("{} could not connect to the others, to watch them: {}",
+                                   state_->name(), cause_of(error)));
+    }
+  });
 }
 
 Monitor::~Monitor() {
@@ -72,6 +89,33 @@ void Monitor::require_healthy() const {
 std::string Monitor::explain(const std::string& symptom) {
   const std::string failure = state_->wait_for_failure(kVerdictTime);
   return failure.empty() ? report(symptom) : failure;
+}
+
+void Monitor::connect(const std::string& topic, milliseconds patience,
+                      const std::function<void()>& connect) {
+  const auto begin = State::Clock::now();
+  const auto tell = [&](const char* place) {
+    state_->queue([state = state_, key = topic + place] { state->tell(key, "here"); });
+  };
+  tell(State::kCame);
+  try {
+    connect();
+  } catch (const std::exception& error) {
+    tell(State::kFailed);
+    // A connection that breaks means that somebody has died, which others may know better.
+    const bool is_late = State::Clock::now() - begin >= patience;
+    if (!is_late) state_->wait_for_failure(kVerdictTime);
+    throw GroupError(blame_missing(topic, error.what()));
+  }
+  tell(State::kConnected);
+}
+
+std::string Monitor::blame_missing(const std::string& topic, const std::string& symptom) {
+  require_healthy();
+  const bool is_done = state_->run_on_store(
+      [state = state_, topic, symptom] { state->blame_missing(topic, symptom); }, kBlameTime);
+  if (!is_done) state_->fail_without_store(kBlameTime);
+  return state_->failure();
 }
 
 std::vector<std::string> Monitor::exchange(const std::string& topic, const std::string& value,

@@ -36,7 +36,8 @@ struct MonitorOptions {
 //   store thread   the only one to use the store: tells the position of this rank, looks for
 //                  failures, judges waits. It may hang, if whoever holds the store does.
 //   watchdog       notices that.
-//   ring watch     notices that the process of the next rank has ended.
+//   ring watch     notices that the process of the next rank has ended, if that is on another host;
+//                  of this host, the kernel tells the store thread.
 //
 // Safe from any thread, except for construction and destruction.
 class Monitor {
@@ -65,6 +66,12 @@ class Monitor {
   // second or two, or else the symptom itself, which is then reported.
   std::string explain(const std::string& symptom);
 
+  // Runs `connect`, in which the ranks of the group connect with each other. If it throws, so does
+  // this: a GroupError with what has failed, or with the ranks that do not answer or have not come.
+  // All ranks have the same `topic`, once each, and give `connect` about as much time.
+  void connect(const std::string& topic, std::chrono::milliseconds patience,
+               const std::function<void()>& connect);
+
   // Tells `value` to all ranks of the group under `topic`, and returns what they tell. Throws
   // GroupError if any of them fails, or is not there in time.
   std::vector<std::string> exchange(const std::string& topic, const std::string& value,
@@ -72,6 +79,9 @@ class Monitor {
 
  private:
   class State;
+
+  explicit Monitor(std::shared_ptr<State> state);
+  std::string blame_missing(const std::string& topic, const std::string& symptom);
 
   // Shared with the store thread, which is left behind if it hangs at the end.
   std::shared_ptr<State> state_;

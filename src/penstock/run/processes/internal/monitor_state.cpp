@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "penstock/run/processes/group_error.h"
@@ -18,6 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kTick = milliseconds(50);
 constexpr auto kAnswerTime = milliseconds(800);       // for the others to say where they are
+constexpr auto kHearingTime = milliseconds(1000);     // for a rank to say that it has hung up
 constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
 
 double seconds(std::chrono::nanoseconds time) {
@@ -38,6 +40,17 @@ void write_whole(const std::string& path, const std::string& text) {
   if (file) std::rename(new_path.c_str(), path.c_str());
 }
 
+// A connection of the monitor's own.
+std::unique_ptr<Store> connect_to_store(const World& world, const Store& store) {
+  try {
+    return store.connect_again();
+  } catch (const WorldError& error) {
+    throw GroupError(
+        fmt::format("{} is gone, or does not answer, and with it what the ranks share: {}",
+                    name_of(world, 0), error.what()));
+  }
+}
+
 }  // namespace
 
 Monitor::State::State(World& world, const MonitorOptions& options)
@@ -46,8 +59,10 @@ Monitor::State::State(World& world, const MonitorOptions& options)
       replay_path_(options.replay_path),
       idle_deadline_(options.deadline),
       holds_store_(world.rank() == 0),
+      watch_topic_(fmt::format("watch/{}", world.next_count("monitor"))),
+      host_(world, options.group),
       store_holder_(name_of(world, 0)),
-      store_(world.store().connect_again()) {
+      store_(connect_to_store(world, world.store())) {
   for (const int rank : group_.ranks) names_.push_back(name_of(world, rank));
 }
 
@@ -123,10 +138,15 @@ bool Monitor::State::end(milliseconds patience) {
 
 // The others cannot be asked, nor told: each rank knows and says what it does itself.
 void Monitor::State::fail_without_store(std::chrono::nanoseconds silence) {
-  std::string reason = fmt::format(
-      "{}, which holds what the ranks share, has not answered for {:.3g} s: stopped, "
-      "or cut off",
-      store_holder_, seconds(silence));
+  // A rank that is stopped in the middle of a message keeps the store from answering anybody.
+  std::string why = holds_store_ ? "held up by another rank" : "stopped, or cut off";
+  for (const int rank : host_.stopped()) {
+    if (rank == 0) continue;  // that is the holder itself
+    why = fmt::format("{} is stopped", names_[static_cast<std::size_t>(group_.rank_of(rank))]);
+  }
+  std::string reason =
+      fmt::format("{}, which holds what the ranks share, has not answered for {:.3g} s: {}",
+                  store_holder_, seconds(silence), why);
   {
     const std::lock_guard lock(mutex_);  // so that the step does not end meanwhile
     if (step_) {
@@ -196,6 +216,7 @@ void Monitor::State::run_queued() {
 void Monitor::State::tick() {
   if (!failure().empty()) return;
   if (take_failure()) return;
+  for (const int rank : host_.take_ended()) note_ended(rank);
   tell_position();
   answer_stall();
   judge_wait();
@@ -259,8 +280,7 @@ std::optional<RankPosition> Monitor::State::position_of(int rank) {
 // The others want to know where this rank is.
 void Monitor::State::answer_stall() {
   constexpr auto kPatience = milliseconds(2000);  // with whoever has found the stall
-  const std::optional<std::string> found =
-      store_->find(fmt::format("monitor/{}/stall", group_.name));
+  const std::optional<std::string> found = store_->find(stall_key());
   if (!found) return;
   if (!stall_seen_) {
     stall_seen_ = Clock::now();
@@ -288,19 +308,27 @@ void Monitor::State::judge_wait() {
   if (judge_.stalled_for(Clock::now()) < step->deadline) return;
   const std::string found =
       fmt::format("no progress for {:.3g} s, says {}", seconds(step->deadline), name());
-  const std::string stall_key = fmt::format("monitor/{}/stall", group_.name);
-  if (store_->add(stall_key + "s", 1) > 1) return;  // somebody else has said so
-  store_->set(stall_key, found);
+  if (store_->add(stall_key() + "s", 1) > 1) return;  // somebody else has said so
+  store_->set(stall_key(), found);
   answer_stall();
   compose_stall(found);
 }
 
-void Monitor::State::compose_stall(const std::string& found) {
+std::string Monitor::State::stall_key() const {
+  return fmt::format("monitor/{}/stall", group_.name);
+}
+
+std::vector<std::string> Monitor::State::gather_answers() {
   const Clock::time_point end = Clock::now() + kAnswerTime;
   std::vector<std::string> answers;
-  while (!have_all("answer", answers) && Clock::now() < end) {
+  while (!have_all("answer", answers) && Clock::now() < end && !take_failure()) {
     std::this_thread::sleep_for(milliseconds(20));
   }
+  return answers;
+}
+
+void Monitor::State::compose_stall(const std::string& found) {
+  const std::vector<std::string> answers = gather_answers();
   std::vector<RankPosition> positions;
   positions.reserve(answers.size());
   for (const std::string& answer : answers) positions.push_back(parse_position(answer));
@@ -309,6 +337,26 @@ void Monitor::State::compose_stall(const std::string& found) {
   publish_failure(fmt::format("{}: {}{}", found, blame(*step->program, positions, names_),
                               describe_positions(*step->program, positions, names_)),
                   positions);
+}
+
+void Monitor::State::blame_missing(const std::string& topic, const std::string& symptom) {
+  if (take_failure()) return;
+  tell("answer", to_text(position()));
+  store_->set(stall_key(), symptom);  // the others answer when they see it
+  const std::vector<std::string> answers = gather_answers();
+  std::vector<std::string> came;
+  std::vector<std::string> connected;
+  have_all(topic + kCame, came);
+  have_all(topic + kConnected, connected);
+  std::vector<std::string> missing;
+  for (std::size_t rank = 0; rank < names_.size(); ++rank) {
+    if (!connected[rank].empty() || (!came[rank].empty() && !answers[rank].empty())) continue;
+    missing.push_back(names_[rank] + (came[rank].empty()
+                                          ? " has not come to connect"
+                                          : " does not answer: stopped, or cut off"));
+  }
+  publish_failure(missing.empty() ? symptom
+                                  : fmt::format("{}; {}", fmt::join(missing, ", "), symptom));
 }
 
 void Monitor::State::tell(const std::string& topic, const std::string& value) {
@@ -344,6 +392,19 @@ void Monitor::State::publish_failure(const std::string& reason,
 }
 
 void Monitor::State::note_closed(int world_rank) {
+  if (host_.watches(world_rank)) return;  // the kernel tells if it has ended
+  // A rank that could not connect closes what it has, and says why.
+  const int rank = group_.rank_of(world_rank);
+  const Clock::time_point end = Clock::now() + kHearingTime;
+  while (!store_->find(key(watch_topic_ + kConnected, rank)) && Clock::now() < end) {
+    if (take_failure() || store_->find(key(watch_topic_ + kFailed, rank))) return;
+    answer_stall();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  note_ended(world_rank);
+}
+
+void Monitor::State::note_ended(int world_rank) {
   if (!failure().empty()) return;
   const int rank = group_.rank_of(world_rank);
   const std::optional<RankPosition> last = position_of(rank);

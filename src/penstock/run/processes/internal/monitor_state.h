@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/run/processes/internal/host_watch.h"
 #include "penstock/run/processes/internal/monitor.h"
 #include "penstock/run/processes/internal/rank_position.h"
 #include "penstock/run/processes/internal/wait_judge.h"
@@ -22,10 +23,16 @@ class Monitor::State {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // What a rank tells while ranks connect, behind the topic.
+  static constexpr const char* kCame = "/came";
+  static constexpr const char* kConnected = "/connected";
+  static constexpr const char* kFailed = "/failed";
+
   State(World& world, const MonitorOptions& options);
 
   const std::vector<std::string>& names() const { return names_; }
   bool holds_store() const { return holds_store_; }
+  const std::string& watch_topic() const { return watch_topic_; }  // of Monitor::connect()
   const std::string& name() const { return names_[static_cast<std::size_t>(rank_)]; }
 
   // The bodies of the two threads; they return after end().
@@ -58,9 +65,12 @@ class Monitor::State {
   // The rest is for the store thread alone.
   void publish_failure(const std::string& reason, const std::vector<RankPosition>& positions = {},
                        int gone = Group::kNotAMember);
-  void note_closed(int world_rank);
+  void note_closed(int world_rank);  // its connection of the ring
   void say_goodbye();
   void tell(const std::string& topic, const std::string& value);
+  // This rank could not connect to the others. Publishes who keeps it from that: see
+  // Monitor::connect().
+  void blame_missing(const std::string& topic, const std::string& symptom);
   // What each rank of the group has told under `topic`, empty where nothing; true if all have.
   bool have_all(const std::string& topic, std::vector<std::string>& values);
 
@@ -68,10 +78,13 @@ class Monitor::State {
   std::string key(const std::string& topic, int rank) const;
   void tick();
   void run_queued();
+  void note_ended(int world_rank);
   bool take_failure();
   void tell_position();
   void answer_stall();
   void judge_wait();
+  std::string stall_key() const;
+  std::vector<std::string> gather_answers();
   void compose_stall(const std::string& found);
   void write_replay_file(const std::vector<RankPosition>& positions, const std::string& reason);
   RankPosition position() const;
@@ -85,6 +98,8 @@ class Monitor::State {
   const std::string replay_path_;
   const std::chrono::nanoseconds idle_deadline_;
   const bool holds_store_;
+  const std::string watch_topic_;
+  HostWatch host_;
   std::vector<std::string> names_;  // by rank of the group
   std::string store_holder_;
   std::unique_ptr<Store> store_;

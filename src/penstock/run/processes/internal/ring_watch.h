@@ -13,8 +13,10 @@ namespace penstock {
 class RingWatch {
  public:
   // To be called by all ranks of `group`, which has at least two. `on_closed` gets the rank in the
-  // world, on the thread of this object.
-  RingWatch(World& world, const Group& group, std::function<void(int rank)> on_closed);
+  // world, on the thread of this object. `look` is called again and again while they connect; what
+  // it throws ends that.
+  RingWatch(World& world, const Group& group, std::function<void(int rank)> on_closed,
+            std::function<void()> look);
   RingWatch(const RingWatch&) = delete;
   RingWatch& operator=(const RingWatch&) = delete;
   RingWatch(RingWatch&&) = delete;

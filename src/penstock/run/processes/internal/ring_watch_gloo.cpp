@@ -15,7 +15,8 @@ namespace penstock {
 
 class RingWatch::Impl {
  public:
-  Impl(World& world, const Group& group, std::function<void(int)> on_closed)
+  Impl(World& world, const Group& group, std::function<void(int)> on_closed,
+       std::function<void()> look)
       : ranks_(group.ranks),
         self_(group.rank_of(world.rank())),
         on_closed_(std::move(on_closed)),
@@ -25,7 +26,8 @@ class RingWatch::Impl {
                          .rank = self_,
                          .size = group.size(),
                          .address = world.member(world.rank()).address,
-                         .timeout = world.timeout()})),
+                         .timeout = world.timeout(),
+                         .look = std::move(look)})),
         thread_([this] { watch(); }) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -82,8 +84,9 @@ class RingWatch::Impl {
   std::thread thread_;
 };
 
-RingWatch::RingWatch(World& world, const Group& group, std::function<void(int)> on_closed)
-    : impl_(std::make_unique<Impl>(world, group, std::move(on_closed))) {}
+RingWatch::RingWatch(World& world, const Group& group, std::function<void(int)> on_closed,
+                     std::function<void()> look)
+    : impl_(std::make_unique<Impl>(world, group, std::move(on_closed), std::move(look))) {}
 
 RingWatch::~RingWatch() = default;
 

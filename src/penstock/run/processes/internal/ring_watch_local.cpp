@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "penstock/run/processes/group_error.h"
+#include "penstock/run/processes/internal/host_watch.h"
 #include "penstock/run/processes/internal/ring_watch.h"
 
 // For builds without Gloo, whose ranks share a host: the kernel tells when a process has ended.
@@ -25,7 +25,7 @@ class RingWatch::Impl {
         end_(eventfd(0, EFD_CLOEXEC)) {
     for (const int rank : ranks_) {
       const int process = world.member(rank).process_id;
-      const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+      const int descriptor = open_process(process);
       if (descriptor < 0) {
         throw GroupError(
             fmt::format("rank {} (pid {}) cannot be watched: it is gone, or on another "
@@ -69,7 +69,8 @@ class RingWatch::Impl {
   std::thread thread_;
 };
 
-RingWatch::RingWatch(World& world, const Group& group, std::function<void(int)> on_closed)
+RingWatch::RingWatch(World& world, const Group& group, std::function<void(int)> on_closed,
+                     std::function<void()> /*look*/)
     : impl_(std::make_unique<Impl>(world, group, std::move(on_closed))) {}
 
 RingWatch::~RingWatch() = default;

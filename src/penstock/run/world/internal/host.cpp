@@ -5,8 +5,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
@@ -72,7 +74,23 @@ Lookup look_up(const Endpoint& endpoint, int socket_type) {
                                gai_strerror(result))};
 }
 
-// Empty if a connection was made, otherwise why not.
+}  // namespace
+
+std::string host_identity() {
+  constexpr std::size_t kLongestName = 256;
+  std::array<char, kLongestName> name{};
+  gethostname(name.data(), name.size() - 1);
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code ignored;  // it is empty then
+  const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", ignored);
+  return fmt::format("{} {} {}", name.data(), boot, processes.string());
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  return fmt::format("{}:{}", endpoint.address, endpoint.port);
+}
+
 std::string try_to_connect(const Endpoint& endpoint, Clock::time_point deadline) {
   const Lookup lookup = look_up(endpoint, SOCK_STREAM);
   std::string error = lookup.error;
@@ -84,21 +102,6 @@ std::string try_to_connect(const Endpoint& endpoint, Clock::time_point deadline)
     error = errno == EINPROGRESS ? "no answer" : std::strerror(errno);
   }
   return error;
-}
-
-}  // namespace
-
-std::string host_identity() {
-  constexpr std::size_t kLongestName = 256;
-  std::array<char, kLongestName> name{};
-  gethostname(name.data(), name.size() - 1);
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return fmt::format("{} {}", name.data(), boot);
-}
-
-std::string to_string(const Endpoint& endpoint) {
-  return fmt::format("{}:{}", endpoint.address, endpoint.port);
 }
 
 std::string wait_for_listener(const Endpoint& endpoint, Clock::time_point deadline) {

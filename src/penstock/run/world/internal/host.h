@@ -5,7 +5,8 @@
 
 namespace penstock {
 
-// Equal for two processes if they run on one machine, under one host name.
+// Equal for two processes if they run on one machine, under one host name, and know each other by
+// their process ids.
 std::string host_identity();
 
 struct Endpoint {
@@ -15,6 +16,10 @@ struct Endpoint {
 
 // "host:port", for messages.
 std::string to_string(const Endpoint& endpoint);
+
+// Tries once. Returns an empty text if something accepts connections there, otherwise why not.
+std::string try_to_connect(const Endpoint& endpoint,
+                           std::chrono::steady_clock::time_point deadline);
 
 // Waits until something accepts connections there. Returns an empty text then, and why not when
 // the deadline has passed.

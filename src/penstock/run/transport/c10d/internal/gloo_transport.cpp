@@ -271,9 +271,12 @@ std::unique_ptr<Transport> make_gloo_transport(Store& store, const GlooTransport
                         .rank = options.rank,
                         .size = options.num_ranks,
                         .address = options.address,
-                        .timeout = options.connect_timeout};
+                        .timeout = options.connect_timeout,
+                        .look = options.look};
   try {
     return std::make_unique<GlooTransport>(make_gloo(group), options);
+  } catch (const Error&) {
+    throw;
   } catch (const c10::Error& error) {
     throw TransportError(fmt::format("rank {} cannot connect to all others from {}: {}",
                                      options.rank, options.address,

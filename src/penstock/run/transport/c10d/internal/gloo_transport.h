@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ struct GlooTransportOptions {
   std::string name;     // that no other transport in the store has
   std::string address;  // of this rank, for the others
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
+  // Called again and again while ranks connect. What it throws, an Error, ends that.
+  std::function<void()> look = {};
 };
 
 // Connects ranks that are processes of any host, over the Gloo of libtorch. To be called by all
