@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -259,8 +260,8 @@ TEST_F(WorldTest, TakesNoStrangersWhoComeFromAnotherAddress) {
     const nlohmann::json member = {{"format", 1},          {"size", 2},    {"host", "b"},
                                    {"address", "1.2.3.4"}, {"process", 1}, {"local_rank", 0}};
     const std::string text = "=" + member.dump();
-    stranger.set("world/member/1", {text.begin(), text.end()});
-    stranger.set("world/ready/1", {'='});
+    stranger.set("world/member/1", std::vector<std::uint8_t>(text.begin(), text.end()));
+    stranger.set("world/ready/1", std::vector<std::uint8_t>{'='});
   }
   EXPECT_EQ(end.get(), "waited 1.5 s for rank 1 of 2 to join");
 }

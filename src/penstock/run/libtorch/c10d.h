@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -43,7 +45,7 @@ inline StorePtr make_tcp_store(const std::string& address, int port, bool is_ser
 
 // To be called on a new connection: without a first get() it waits for answers without end in 1.13.
 inline void greet(c10d::Store& store) {
-  store.set("hello", {});
+  store.set("hello", std::vector<std::uint8_t>());
   store.get("hello");
 }
 

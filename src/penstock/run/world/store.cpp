@@ -140,7 +140,7 @@ std::string find_local_token(const StorePtr& root, const WorldOptions& options) 
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   const std::filesystem::path folder = local_token_folder();
   do {
-    const std::string token = read_local_token(folder, options.master_port);
+    std::string token = read_local_token(folder, options.master_port);
     try {
       if (!token.empty() && part_of_job(root, token)->check({kOpen})) return token;
     } catch (const std::exception& error) {
