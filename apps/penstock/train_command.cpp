@@ -1,6 +1,4 @@
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "commands.h"
 #include "forward_run.h"
@@ -28,6 +25,7 @@
 #include "schedule_io.h"
 #include "train_flags.h"
 #include "train_output.h"
+#include "writable_place.h"
 
 namespace penstock {
 namespace {
@@ -39,13 +37,6 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
   if (pipeline.num_sharded_stages() == num_stages) return "sharded";
   return fmt::format("{} of {} stages sharded; the others share parameters, or have none",
                      pipeline.num_sharded_stages(), num_stages);
-}
-
-// Better now than after an hour of training.
-void require_writable(const std::string& path) {
-  std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (access(folder.c_str(), W_OK) == 0) return;
-  throw Error(fmt::format("cannot write {}: {}", quote(path, 200), std::strerror(errno)));
 }
 
 // Stops all processes of a run after the same step.
@@ -110,6 +101,7 @@ void TrainCommand::take_up_checkpoint() {
     }
     return;
   }
+  require_writable_folder(folder, "choose another folder with --checkpoint");
   const std::optional<std::filesystem::path> latest = latest_checkpoint(folder);
   if (!latest) return;
   if (!flags_.resumes) {
@@ -211,7 +203,9 @@ Answer TrainCommand::run() {
   if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
   find_launched(flags_.run);
   if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
-  if (!flags_.has_no_report) require_writable(flags_.report_path);
+  if (!flags_.has_no_report) {
+    require_writable_file(flags_.report_path, "choose a place with --report, or give --no-report");
+  }
   if (!flags_.log_path.empty()) TrainLog(flags_.log_path, /*appends=*/true, "");
   take_up_checkpoint();
   const TrainerOptions options = trainer_options(flags_);

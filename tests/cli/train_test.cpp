@@ -198,7 +198,12 @@ TEST_F(TrainProgram, RefusesWithOneLine) {
                  "unknown model \"gtp\"; expected gpt, mlp, resnet or a TorchScript file; did you "
                  "mean \"gpt\"?");
   expect_refusal(run("train --report nowhere/report.html"),
-                 "cannot write \"nowhere/report.html\": No such file or directory");
+                 "cannot write \"nowhere/report.html\": No such file or directory; choose a place "
+                 "with --report, or give --no-report");
+  std::filesystem::create_directory(folder_.path("emptydir"));
+  expect_refusal(run("train --report emptydir"),
+                 "cannot write \"emptydir\": it is a directory; choose a place with --report, or "
+                 "give --no-report");
   expect_refusal(train("--log nowhere/log.jsonl"),
                  "cannot write \"nowhere/log.jsonl\": No such file or directory");
   expect_refusal(train("--resume"), "--resume needs --checkpoint, the folder to go on from");
@@ -226,13 +231,12 @@ TEST_F(TrainProgram, LeavesDamagedCheckpointsAlone) {
   EXPECT_THAT(damaged.errors, HasSubstr(".safetensors"));
 }
 
-// A disk that is full, or a folder that cannot be written to, ends a run that was right as a
-// question.
-TEST_F(TrainProgram, EndsARunThatCannotSaveWithStatusOne) {
+TEST_F(TrainProgram, RefusesAPlaceForCheckpointsThatIsNone) {
   folder_.write("taken", "a file");
-  const ProgramResult result = train("--steps 2 --checkpoint taken/run --checkpoint-every 1");
-  EXPECT_NE(result.exit_status, 0);
-  EXPECT_THAT(result.errors, AllOf(StartsWith("penstock: "), HasSubstr("taken")));
+  expect_refusal(train("--steps 2 --checkpoint taken/run/here --checkpoint-every 1"),
+                 "cannot write \"taken/run/here\": \"" + folder_.path("taken") +
+                     "\" is not a directory; choose another folder with --checkpoint");
+  EXPECT_EQ(train("--steps 1 --checkpoint new/one").exit_status, 0);
 }
 
 }  // namespace
