@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,12 +21,11 @@
 namespace penstock {
 namespace {
 
-std::filesystem::path make_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) {
-    throw Error(fmt::format("cannot make a folder {}: {}", name, std::strerror(errno)));
-  }
-  return name;
+// For a process that was started by `parent`: ends it with that one. Nobody is told if `parent` has
+// ended before, so that is looked up afterwards.
+void end_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(EXIT_FAILURE);
 }
 
 }  // namespace
@@ -40,26 +40,39 @@ std::vector<std::string> own_command_line() {
 void add_sibling_flags(CLI::App& command, SiblingFlags& flags) {
   constexpr const char* kHidden = "";
   command.add_option("--sibling-rank", flags.rank)->group(kHidden);
-  command.add_option("--sibling-folder", flags.folder)->group(kHidden);
+  command.add_option("--sibling-store", flags.store)->group(kHidden);
+  // Before anything else happens: the command itself begins when all options are read.
+  command.add_option_function<pid_t>("--sibling-parent", end_with)->group(kHidden);
 }
 
-SiblingRanks::SiblingRanks(const SiblingFlags& flags, int num_ranks)
-    : folder_(flags.folder.empty() ? make_folder() : std::filesystem::path(flags.folder)) {
+MemoryFile::MemoryFile() : number_(memfd_create("penstock", MFD_CLOEXEC)) {
+  if (number_ < 0)
+    throw Error(fmt::format("cannot make a file in memory: {}", std::strerror(errno)));
+}
+
+MemoryFile::~MemoryFile() {
+  close(number_);
+}
+
+std::string MemoryFile::path() const {
+  return fmt::format("/proc/{}/fd/{}", getpid(), number_);
+}
+
+SiblingRanks::SiblingRanks(const SiblingFlags& flags, int num_ranks) {
+  if (flags.store.empty()) store_.emplace();
   world_ = {.rank = flags.rank,
             .size = num_ranks,
             .local_rank = flags.rank,
-            .store_file = folder_ / "store"};
-  if (flags.rank != 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return;
-  }
+            .store_file = store_ ? store_->path() : flags.store};
+  if (!store_) return;
   for (int rank = 1; rank < num_ranks; ++rank) start(rank);
 }
 
 void SiblingRanks::start(int rank) {
   std::vector<std::string> arguments = own_command_line();
   arguments.push_back(fmt::format("--sibling-rank={}", rank));
-  arguments.push_back(fmt::format("--sibling-folder={}", folder_.string()));
+  arguments.push_back(fmt::format("--sibling-store={}", world_.store_file));
+  arguments.push_back(fmt::format("--sibling-parent={}", getpid()));
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -74,7 +87,6 @@ void SiblingRanks::start(int rank) {
 }
 
 SiblingRanks::~SiblingRanks() {
-  if (world_.rank != 0) return;
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (const pid_t process : processes_) {
@@ -83,8 +95,6 @@ SiblingRanks::~SiblingRanks() {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 }  // namespace penstock

@@ -202,6 +202,24 @@ TEST_F(KilledTraining, OfReplicasInProcessesEndsAsIfNothingHadHappened) {
   expect_like_undisturbed(num_steps);
 }
 
+// Every process of a run holds its output open, so that the shell ends with the last of them.
+TEST_F(KilledTraining, LeavesNothingBehindWhenInterruptedAtItsStart) {
+  constexpr double kAtOnce = 20;  // seconds: less than ranks wait for one that is gone
+  std::filesystem::create_directory(folder_.path("tmp"));
+  for (const char* way : {"-s INT", "--foreground -s INT", "--foreground -s KILL"}) {
+    for (const double moment : {0.4, 0.8, 1.2, 1.8}) {
+      SCOPED_TRACE(fmt::format("timeout {} {}", way, moment));
+      const auto begin = std::chrono::steady_clock::now();
+      shell(fmt::format("TMPDIR=$PWD/tmp timeout {} {} {} --steps 1000000 --transport gloo", way,
+                        moment, kTrain));
+      const double seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      EXPECT_LT(seconds, kAtOnce);
+      EXPECT_TRUE(std::filesystem::is_empty(folder_.path("tmp")));
+    }
+  }
+}
+
 // Trains in a folder `run` that has a file system of its own: first well, then after `change`.
 // Prints what the second run says, its status, and the checkpoints that are there then.
 std::string two_runs(int bytes, const std::string& change, const std::string& arguments) {
