@@ -22,10 +22,12 @@ namespace {
 
 using penstock::testing::names_in;
 using penstock::testing::TemporaryFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 void flip_bit(const std::filesystem::path& path, std::size_t bit) {
@@ -102,6 +104,30 @@ TEST(CheckpointDamage, IsNoReasonToGoOnWithAnOlderOne) {
                 "/step-00000002/manifest.json: is damaged: its 100 bytes do not have the "
                 "checksum at their end; remove " +
                 run + "/step-00000002 to go on from the checkpoint before it");
+}
+
+TEST(CheckpointDamage, OfTensorsHasAWayOutToo) {
+  const TemporaryFolder folder;
+  const std::string run = folder.path("run");
+  Net net(1);
+  for (const std::int64_t step : {1, 2}) save_checkpoint(run, {rank_state(net)}, {.step = step});
+  const auto failure_of = [&](const std::string& checkpoint) {
+    return message_of([&] { load_checkpoint(checkpoint, {rank_state(net)}); });
+  };
+  const std::string way_out =
+      "; remove " + run + "/step-00000002 to go on from the checkpoint before it";
+  const std::string file = "/model-00001-of-00001.safetensors";
+  const std::string newer = run + "/step-00000002";
+  const std::string older = run + "/step-00000001";
+  flip_bit(newer + file, 4000);
+  EXPECT_THAT(failure_of(newer), AllOf(HasSubstr("its SHA-256 is "), EndsWith(way_out)));
+  std::filesystem::resize_file(newer + file, 100);
+  EXPECT_THAT(failure_of(newer), AllOf(HasSubstr("it has 100 bytes"), EndsWith(way_out)));
+  std::filesystem::remove(newer + file);
+  EXPECT_EQ(failure_of(newer),
+            newer + file + ": cannot be read: No such file or directory" + way_out);
+  std::filesystem::remove(older + file);
+  EXPECT_THAT(failure_of(older), Not(HasSubstr("remove")));  // there is none before it
 }
 
 // Manifests that somebody has made, checksum and all.

@@ -10,6 +10,7 @@
 
 #include "penstock/run/checkpoint/checkpoint_error.h"
 #include "penstock/run/checkpoint/internal/unfinished.h"
+#include "penstock/run/checkpoint/internal/way_out.h"
 #include "penstock/run/checkpoint/manifest.h"
 
 namespace penstock {
@@ -87,10 +88,16 @@ std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::pa
   try {
     manifest_of(paths.back());
   } catch (const CheckpointError& error) {
-    throw CheckpointError(fmt::format("{}; remove {} to go on from the checkpoint before it",
-                                      error.what(), paths.back().string()));
+    throw CheckpointError(error.what() + way_out_of_damage(paths.back()));
   }
   return paths.back();
+}
+
+std::string way_out_of_damage(const std::filesystem::path& path) {
+  const std::vector<std::filesystem::path> paths = list_checkpoints(path.parent_path());
+  const auto found = std::find(paths.begin(), paths.end(), path);
+  if (found == paths.begin() || found == paths.end()) return "";
+  return fmt::format("; remove {} to go on from the checkpoint before it", path.string());
 }
 
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, std::int64_t step,

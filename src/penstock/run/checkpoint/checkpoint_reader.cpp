@@ -9,6 +9,7 @@
 #include "penstock/run/checkpoint/checkpoint_error.h"
 #include "penstock/run/checkpoint/internal/agree.h"
 #include "penstock/run/checkpoint/internal/files.h"
+#include "penstock/run/checkpoint/internal/way_out.h"
 
 namespace penstock {
 namespace {
@@ -99,7 +100,11 @@ void CheckpointReader::open_files(const std::set<std::size_t>& indices) {
     if (files_[index] == nullptr) missing.push_back(index);
   }
   run_together(missing.size(), [&](std::size_t position) {
-    files_[missing[position]] = open_verified(missing[position]);
+    try {
+      files_[missing[position]] = open_verified(missing[position]);
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(error.what() + way_out_of_damage(folder_));
+    }
   });
 }
 
