@@ -325,10 +325,15 @@ RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
   if (flags.replicas > 1) processes_.replicas = ranks_of(mesh.data_group_of(world_->rank()));
 }
 
-void RunRanks::wait_for_all() {
-  if (world_ == nullptr) return;
-  world_->exchange(world_->everyone(), "end", "",
-                   {.look = [this] { processes_.ranks->require_healthy(); }});
+std::string RunRanks::wait_for_all(const std::string& complaint) {
+  if (world_ == nullptr) return complaint;
+  const std::vector<std::string> complaints =
+      world_->exchange(world_->everyone(), "end", complaint,
+                       {.look = [this] { processes_.ranks->require_healthy(); }});
+  for (const std::string& each : complaints) {
+    if (!each.empty()) return each;
+  }
+  return "";
 }
 
 }  // namespace penstock

@@ -99,8 +99,9 @@ class RunRanks {
 
   const RunProcesses& processes() const { return processes_; }
 
-  // Until all processes are here, so that none ends while another one still talks.
-  void wait_for_all();
+  // Until all processes are here, so that none ends while another one still talks. Returns the
+  // first complaint of one, if any has one.
+  std::string wait_for_all(const std::string& complaint = "");
 
  private:
   std::unique_ptr<SiblingRanks> siblings_;

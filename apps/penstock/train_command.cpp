@@ -13,6 +13,7 @@
 #include "json_config.h"
 #include "option_values.h"
 #include "penstock/base/error.h"
+#include "penstock/base/grouped.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/report/html_report.h"
 #include "penstock/run/checkpoint/checkpoint_folder.h"
@@ -24,6 +25,7 @@
 #include "run_flags.h"
 #include "schedule_io.h"
 #include "train_flags.h"
+#include "train_log.h"
 #include "train_output.h"
 #include "writable_place.h"
 
@@ -38,6 +40,8 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
   return fmt::format("{} of {} stages sharded; the others share parameters, or have none",
                      pipeline.num_sharded_stages(), num_stages);
 }
+
+constexpr const char* kStream = "-";
 
 // Stops all processes of a run after the same step.
 class StopSign {
@@ -74,22 +78,37 @@ class TrainCommand {
   Answer run();
 
  private:
+  void choose_streams();
   void take_up_checkpoint();
   void introduce(const RunSetup& setup, const RunPipeline& pipeline) const;
   void train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
   void finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
+  std::string report_title(const RunFigures& figures, std::int64_t step) const;
   void tell_of_stop(const Trainer& trainer) const;
+  // Throws FailedRun if some process could not say all that it had to.
+  void require_heard(const std::string& complaint) const;
   // Where the losses arrive.
   static bool is_talking(const RunPipeline& pipeline) { return pipeline.has_last_stage(); }
 
   CLI::App& command_;
   TrainFlags& flags_;
+  Talk talk_{stdout};
   std::optional<std::filesystem::path> resumed_;  // the checkpoint that the run goes on from
   bool is_stopped_ = false;
   double first_loss_ = 0;
   double last_loss_ = 0;
   double units_per_second_ = 0;
 };
+
+// What programs read has standard output for itself.
+void TrainCommand::choose_streams() {
+  const bool streams_log = flags_.log_path == kStream;
+  const bool streams_report = !flags_.has_no_report && flags_.report_path == kStream;
+  if (streams_log && streams_report) {
+    throw ArgumentError("--log - and --report - cannot both have standard output; give one a file");
+  }
+  if (streams_log || streams_report) talk_ = Talk(stderr);
+}
 
 void TrainCommand::take_up_checkpoint() {
   const std::string& folder = flags_.run.checkpoint;
@@ -115,26 +134,25 @@ void TrainCommand::take_up_checkpoint() {
 
 void TrainCommand::introduce(const RunSetup& setup, const RunPipeline& pipeline) const {
   const RunFlags& run = flags_.run;
-  fmt::print("model {} with {} parameters on {}\n", quote(run.model, 200),
-             setup.model.num_parameters, setup.data->description());
-  fmt::print("{}: {}, {}, {} of {}, {}\n", setup.plan.name, counted(run.ranks, "rank", "ranks"),
-             counted(setup.plan.num_stages(), "stage", "stages"),
-             counted(run.microbatches, "microbatch", "microbatches"),
-             counted(run.batch / run.microbatches, "sample", "samples"),
-             run.uses_processes() ? "processes over " + run.transport : "threads");
+  talk_.say("model {} with {} parameters on {}\n", quote(run.model, 200),
+            grouped(setup.model.num_parameters), setup.data->description());
+  talk_.say("{}: {}, {}, {} of {}, {}\n", setup.plan.name, counted(run.ranks, "rank", "ranks"),
+            counted(setup.plan.num_stages(), "stage", "stages"),
+            counted(run.microbatches, "microbatch", "microbatches"),
+            counted(run.batch / run.microbatches, "sample", "samples"),
+            run.uses_processes() ? "processes over " + run.transport : "threads");
   if (run.replicas > 1) {
-    fmt::print("{} replicas of the pipeline, {}\n", run.replicas, spread_text(setup, pipeline));
+    talk_.say("{} replicas of the pipeline, {}\n", run.replicas, spread_text(setup, pipeline));
   }
-  if (!setup.plan.remark.empty()) fmt::print("{}\n", setup.plan.remark);
+  if (!setup.plan.remark.empty()) talk_.say("{}\n", setup.plan.remark);
   if (resumed_) {
-    fmt::print("going on from {}\n", resumed_->string());
+    talk_.say("going on from {}\n", resumed_->string());
     if (!has_same_data(*resumed_, *setup.data)) {
-      fmt::print(
+      talk_.say(
           "the data has changed since then: the result will not be that of a run without "
           "a break\n");
     }
   }
-  std::fflush(stdout);
 }
 
 void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup) {
@@ -144,10 +162,12 @@ void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup
   TrainProgress progress({.num_steps = flags_.steps,
                           .first_step = trainer.num_steps_done(),
                           .units_per_step = units_per_step,
-                          .unit = setup.training->unit()});
+                          .unit = setup.training->unit()},
+                         talk_);
   std::optional<TrainLog> log;
   if (is_talking(pipeline) && !flags_.log_path.empty()) {
-    log.emplace(flags_.log_path, resumed_.has_value(), setup.training->unit());
+    log.emplace(flags_.log_path, resumed_ ? std::optional(trainer.num_steps_done()) : std::nullopt,
+                setup.training->unit());
   }
   StopSign stop(pipeline.world());
   bool is_first = true;
@@ -169,6 +189,12 @@ void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup
   if (is_talking(pipeline)) progress.end();
 }
 
+std::string TrainCommand::report_title(const RunFigures& figures, std::int64_t step) const {
+  return fmt::format("Training {}: {}, {}, {}, step {}", flags_.run.model, figures.schedule,
+                     counted(figures.program.num_ranks(), "rank", "ranks"),
+                     counted(flags_.run.microbatches, "microbatch", "microbatches"), step);
+}
+
 void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup) {
   const RunFigures figures = gather_figures(pipeline, trainer.optimizer());
   pipeline.train(false);
@@ -180,22 +206,23 @@ void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetu
         {.context = shape->context, .num_tokens = flags_.sample, .seed = flags_.run.seed});
   }
   if (!is_talking(pipeline)) return;
-  fmt::print("loss {:.4f} at first, {:.4f} at last\n\n", first_loss_, last_loss_);
-  fmt::print("{}", figures_table(figures, units_per_second_, setup.training->unit()));
+  talk_.say("loss {} at first, {} at last\n\n", loss_text(first_loss_), loss_text(last_loss_));
+  talk_.say_text(figures_table(figures, units_per_second_, setup.training->unit()));
   if (!sample.empty()) {
-    fmt::print("\na sample of what it writes:\n{}", quoted_text(printable_text(sample)));
+    talk_.say("\na sample of what it writes:\n{}", quoted_text(printable_text(sample)));
   }
   if (!flags_.has_no_report) {
     write_output(write_html_report(report_entries(figures),
-                                   {.title = fmt::format("Training, {}", figures.schedule)}),
+                                   {.title = report_title(figures, trainer.num_steps_done())}),
                  flags_.report_path);
-    fmt::print("\n{} has the last step, measured and predicted\n", flags_.report_path);
+    if (flags_.report_path != kStream) {
+      talk_.say("\n{} has the last step, measured and predicted\n", flags_.report_path);
+    }
   }
   if (!flags_.run.checkpoint.empty()) {
-    fmt::print("{} has the checkpoint\n",
-               checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
+    talk_.say("{} has the checkpoint\n",
+              checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
   }
-  std::fflush(stdout);
 }
 
 Answer TrainCommand::run() {
@@ -203,10 +230,11 @@ Answer TrainCommand::run() {
   if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
   find_launched(flags_.run);
   if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
+  choose_streams();
   if (!flags_.has_no_report) {
     require_writable_file(flags_.report_path, "choose a place with --report, or give --no-report");
   }
-  if (!flags_.log_path.empty()) TrainLog(flags_.log_path, /*appends=*/true, "");
+  if (!flags_.log_path.empty()) require_log_place(flags_.log_path);
   take_up_checkpoint();
   const TrainerOptions options = trainer_options(flags_);
   RunSetup setup = prepare_run(command_, flags_.run);
@@ -221,33 +249,40 @@ Answer TrainCommand::run() {
   if (resumed_) trainer.resume(*resumed_);
   if (flags_.run.is_first_process()) introduce(setup, pipeline);
   if (trainer.num_steps_done() >= flags_.steps) {
-    if (is_talking(pipeline)) {
-      fmt::print("all {} are done already; give --steps for more\n",
-                 counted(flags_.steps, "step", "steps"));
+    if (flags_.run.is_first_process()) {
+      talk_.say("all {} are done already; give --steps for more\n",
+                counted(flags_.steps, "step", "steps"));
     }
+    require_heard("");
     return Answer::Yes;
   }
   if (flags_.run.is_first_process()) catch_interruptions(Interrupted::TakesNote);
+  std::string complaint;
   try {
     train(pipeline, trainer, setup);
     if (!is_stopped_) finish(pipeline, trainer, setup);
-    ranks.wait_for_all();
+    complaint = ranks.wait_for_all(talk_.complaint());
   } catch (const std::exception& error) {
     throw FailedRun(cause_of(error));
   }
+  if (is_stopped_ && flags_.run.is_first_process()) tell_of_stop(trainer);
+  require_heard(complaint);
   if (!is_stopped_) return Answer::Yes;
-  if (flags_.run.is_first_process()) tell_of_stop(trainer);
   return interruption() == SIGTERM ? Answer::Terminated : Answer::Interrupted;
 }
 
+void TrainCommand::require_heard(const std::string& complaint) const {
+  const std::string found = complaint.empty() ? talk_.complaint() : complaint;
+  if (!found.empty()) throw FailedRun(found);
+}
+
 void TrainCommand::tell_of_stop(const Trainer& trainer) const {
-  fmt::print("stopped after step {} of {}", trainer.num_steps_done(), flags_.steps);
+  talk_.say("stopped after step {} of {}", trainer.num_steps_done(), flags_.steps);
   if (!flags_.run.checkpoint.empty()) {
-    fmt::print("; {} has the checkpoint, and --resume goes on from there",
-               checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
+    talk_.say("; {} has the checkpoint, and --resume goes on from there",
+              checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
   }
-  fmt::print("\n");
-  std::fflush(stdout);
+  talk_.say("\n");
 }
 
 }  // namespace

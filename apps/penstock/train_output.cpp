@@ -4,15 +4,14 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/simulator/profile.h"
 
@@ -33,48 +32,109 @@ std::string mebibytes(std::int64_t bytes) {
   return fmt::format("{:.2f}", static_cast<double>(bytes) / kMebi);
 }
 
-int terminal_columns() {
-  constexpr int kUsual = 80;
-  winsize size{};
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): that is what it is
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
-  return size.ws_col;
+// As many of the fields as fit, from the first on, which always does.
+std::string joined(const std::vector<std::string>& fields, std::size_t columns) {
+  std::string text = fields.front();
+  for (std::size_t index = 1; index < fields.size(); ++index) {
+    if (text.size() + 2 + fields[index].size() > columns) break;
+    text += "  " + fields[index];
+  }
+  return text;
+}
+
+std::string stages_text(const RankMemory& memory) {
+  return fmt::format("{}", fmt::join(memory.stages, ","));
+}
+
+// One row per rank; fits 80 columns unless ranks have many stages.
+std::string ranks_table(const RunFigures& figures) {
+  std::size_t widest = std::string_view("stages").size();
+  bool is_sharded = false;
+  for (const RankMemory& memory : figures.ranks) {
+    widest = std::max(widest, stages_text(memory).size());
+    is_sharded = is_sharded || memory.gathered_bytes > 0;
+  }
+  std::string text =
+      fmt::format("{:<4} {:<{}} {:>7}  {}\n", "", "", widest, "", "peak memory, MiB");
+  text += fmt::format("{:<4} {:<{}} {:>7} {:>8} {:>10} {:>9} {:>9} {:>11}{}\n", "rank", "stages",
+                      widest, "bubble", "all", "parameters", "gradients", "optimizer",
+                      "activations", is_sharded ? " gathered" : "");
+  for (std::size_t rank = 0; rank < figures.ranks.size(); ++rank) {
+    const RankMemory& memory = figures.ranks[rank];
+    const RankUsage& usage = figures.measured.ranks[rank];
+    const double busy = static_cast<double>(usage.busy.count()) /
+                        static_cast<double>(figures.measured.makespan.count());
+    text +=
+        fmt::format("{:<4} {:<{}} {:>5.1f} % {:>8} {:>10} {:>9} {:>9} {:>11}{}\n", rank,
+                    stages_text(memory), widest, 100 * (1 - busy), mebibytes(memory.peak_bytes()),
+                    mebibytes(memory.parameter_bytes), mebibytes(memory.gradient_bytes),
+                    mebibytes(memory.optimizer_bytes), mebibytes(memory.activation_bytes),
+                    is_sharded ? fmt::format(" {:>8}", mebibytes(memory.gathered_bytes)) : "");
+  }
+  return text;
 }
 
 }  // namespace
 
-TrainProgress::TrainProgress(Shape shape)
-    : shape_(std::move(shape)),
-      is_terminal_(isatty(STDOUT_FILENO) != 0),
-      begin_(Clock::now()),
-      last_line_(shape_.first_step) {}
-
-double TrainProgress::units_per_second() const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  return seconds > 0 ? static_cast<double>(num_timed_) * shape_.units_per_step / seconds : 0;
+bool Talk::is_terminal() const {
+  return isatty(fileno(stream_)) != 0;
 }
 
-std::string TrainProgress::line(const StepFigures& figures) const {
+int Talk::columns() const {
+  constexpr int kUsual = 80;
+  winsize size{};
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): that is what it is
+  if (ioctl(fileno(stream_), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
+  return size.ws_col;
+}
+
+void Talk::say_text(const std::string& text) const {
+  const bool has_arrived =
+      std::fwrite(text.data(), 1, text.size(), stream_) == text.size() && std::fflush(stream_) == 0;
+  if (!has_arrived && error_ == 0) error_ = errno;
+}
+
+std::string Talk::complaint() const {
+  if (error_ == 0) return "";
+  return fmt::format("cannot write {}: {}",
+                     stream_ == stdout ? "standard output" : "standard error",
+                     std::strerror(error_));
+}
+
+TrainProgress::TrainProgress(Shape shape, const Talk& talk)
+    : shape_(std::move(shape)), talk_(talk), begin_(Clock::now()), last_line_(shape_.first_step) {}
+
+double TrainProgress::units_per_second() const {
+  const double seconds = num_timed_ == 0
+                             ? first_seconds_
+                             : std::chrono::duration<double>(Clock::now() - begin_).count();
+  const auto num_steps = static_cast<double>(std::max<std::int64_t>(1, num_timed_));
+  return seconds > 0 ? num_steps * shape_.units_per_step / seconds : 0;
+}
+
+std::vector<std::string> TrainProgress::fields(const StepFigures& figures) const {
   const std::int64_t left = shape_.num_steps - figures.step;
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  const double speed =
-      num_timed_ > 0 ? units_per_second() : shape_.units_per_step / figures.seconds;
-  std::string text = fmt::format("step {}/{}  loss {:.4f}  {} {}/s  bubble {:.1f} %", figures.step,
-                                 shape_.num_steps, figures.loss, short_number(speed), shape_.unit,
-                                 100 * figures.bubble);
+  std::vector<std::string> texts = {
+      fmt::format("step {}/{}", figures.step, shape_.num_steps),
+      fmt::format("loss {}", loss_text(figures.loss)),
+      fmt::format("{} {}/s", short_number(units_per_second()), shape_.unit),
+      fmt::format("bubble {:.1f} %", 100 * figures.bubble)};
   if (left > 0 && num_timed_ > 0) {
-    text += fmt::format("  {} left", duration_text(seconds / static_cast<double>(num_timed_) *
-                                                   static_cast<double>(left)));
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    texts.push_back(fmt::format("{} left", duration_text(seconds / static_cast<double>(num_timed_) *
+                                                         static_cast<double>(left))));
   }
-  return text;
+  return texts;
 }
 
 std::string TrainProgress::bar(const StepFigures& figures) const {
   constexpr int kNarrowest = 8;
   constexpr int kWidest = 40;
-  const std::string text = line(figures);
-  const int room = terminal_columns() - static_cast<int>(text.size()) - 4;
-  if (room < kNarrowest) return text.substr(0, static_cast<std::size_t>(terminal_columns() - 1));
+  const int columns = talk_.columns();
+  const std::string text =
+      joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - 1)));
+  const int room = columns - static_cast<int>(text.size()) - 4;
+  if (room < kNarrowest) return text;
   const int width = std::min(room, kWidest);
   const auto done =
       static_cast<int>(static_cast<double>(width) * static_cast<double>(figures.step) /
@@ -87,51 +147,29 @@ void TrainProgress::show(const StepFigures& figures) {
   const bool is_first = figures.step == shape_.first_step + 1;
   const bool is_last = figures.step == shape_.num_steps;
   // The first step makes room in memory and is slow, so the speed counts from its end on.
-  if (is_first) begin_ = now;
+  if (is_first) {
+    begin_ = now;
+    first_seconds_ = figures.seconds;
+  }
   num_timed_ = figures.step - shape_.first_step - 1;
-  if (is_terminal_) {
+  if (talk_.is_terminal()) {
     constexpr auto kPause = std::chrono::milliseconds(100);
     if (!is_first && !is_last && now - shown_ < kPause) return;
     shown_ = now;
     has_bar_ = true;
-    fmt::print("\r{}\033[K", bar(figures));
+    talk_.say("\r{}\033[K", bar(figures));
   } else {
     constexpr int kLines = 10;
     const std::int64_t pause = (shape_.num_steps + kLines - 1) / kLines;
     if (!is_first && !is_last && figures.step - last_line_ < pause) return;
     last_line_ = is_first ? shape_.first_step : figures.step;
-    fmt::print("{}\n", line(figures));
+    talk_.say("{}\n", fmt::join(fields(figures), "  "));
   }
-  std::fflush(stdout);
 }
 
 void TrainProgress::end() {
-  if (has_bar_) fmt::print("\r\033[K");
+  if (has_bar_) talk_.say("\r\033[K");
   has_bar_ = false;
-  std::fflush(stdout);
-}
-
-TrainLog::TrainLog(const std::string& path, bool appends, std::string unit)
-    : path_(path), unit_(std::move(unit)), file_(std::fopen(path.c_str(), appends ? "ab" : "wb")) {
-  if (!file_) {
-    throw Error(fmt::format("cannot write {}: {}", quote(path, 200), std::strerror(errno)));
-  }
-}
-
-void TrainLog::write(const StepFigures& figures, double units_per_step) {
-  nlohmann::ordered_json json;
-  json["step"] = figures.step;
-  json["loss"] = figures.loss;
-  json[unit_ + "_per_s"] = units_per_step / figures.seconds;
-  json["lr"] = figures.learning_rate;
-  json["norm"] = figures.gradient_norm;
-  json["bubble"] = figures.bubble;
-  const std::string line = json.dump() + "\n";
-  const bool is_written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
-                          std::fflush(file_.get()) == 0;
-  if (!is_written) {
-    throw Error(fmt::format("cannot write {}: {}", quote(path_, 200), std::strerror(errno)));
-  }
 }
 
 std::string figures_table(const RunFigures& figures, double units_per_second,
@@ -148,25 +186,11 @@ std::string figures_table(const RunFigures& figures, double units_per_second,
                       100 * figures.predicted.makespan_bubble, figures.schedule,
                       counted(figures.program.num_ranks(), "rank", "ranks"))) +
       row("efficiency", fmt::format("{:.1f} % of that bound", 100 * figures.efficiency()));
-  const bool is_sharded =
-      std::any_of(figures.ranks.begin(), figures.ranks.end(),
-                  [](const RankMemory& memory) { return memory.gathered_bytes > 0; });
-  text += fmt::format("\n{:<6} {:<10} {:>8}   {:>24} {:>11} {:>11} {:>11} {:>11}{}\n", "rank",
-                      "stages", "bubble", "peak memory, MiB: all", "parameters", "gradients",
-                      "optimizer", "activations", is_sharded ? "    gathered" : "");
-  for (std::size_t rank = 0; rank < figures.ranks.size(); ++rank) {
-    const RankMemory& memory = figures.ranks[rank];
-    const RankUsage& usage = figures.measured.ranks[rank];
-    const double busy = static_cast<double>(usage.busy.count()) /
-                        static_cast<double>(figures.measured.makespan.count());
-    text += fmt::format("{:<6} {:<10} {:>6.1f} % {:>25} {:>11} {:>11} {:>11} {:>11}{}\n", rank,
-                        fmt::format("{}", fmt::join(memory.stages, ",")), 100 * (1 - busy),
-                        mebibytes(memory.peak_bytes()), mebibytes(memory.parameter_bytes),
-                        mebibytes(memory.gradient_bytes), mebibytes(memory.optimizer_bytes),
-                        mebibytes(memory.activation_bytes),
-                        is_sharded ? fmt::format(" {:>11}", mebibytes(memory.gathered_bytes)) : "");
-  }
-  return text;
+  return text + "\n" + ranks_table(figures);
+}
+
+std::string loss_text(double loss) {
+  return fmt::format("{:.4f}", std::isnan(loss) ? std::numeric_limits<double>::quiet_NaN() : loss);
 }
 
 std::string quoted_text(const std::string& text) {

@@ -3,14 +3,38 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "penstock/run/train/run_figures.h"
 #include "penstock/run/train/trainer.h"
 
 namespace penstock {
+
+// Where a run talks to people; a stream that breaks does not end it.
+class Talk {
+ public:
+  explicit Talk(std::FILE* stream) : stream_(stream) {}
+
+  bool is_terminal() const;
+  int columns() const;  // of the terminal
+
+  template <typename... Arguments>
+  void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    say_text(fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+  void say_text(const std::string& text) const;
+
+  // Why not everything has arrived; empty if it has.
+  std::string complaint() const;
+
+ private:
+  std::FILE* stream_;
+  mutable int error_ = 0;  // why something has not arrived
+};
 
 // Tells how a training run goes on: a bar on a terminal, a line now and then elsewhere.
 class TrainProgress {
@@ -21,7 +45,8 @@ class TrainProgress {
     double units_per_step = 0;
     std::string unit = "tokens";
   };
-  explicit TrainProgress(Shape shape);
+  // `talk` must outlive it.
+  TrainProgress(Shape shape, const Talk& talk);
 
   void show(const StepFigures& figures);
   // Takes the bar away.
@@ -33,38 +58,25 @@ class TrainProgress {
   using Clock = std::chrono::steady_clock;
 
   std::string bar(const StepFigures& figures) const;
-  std::string line(const StepFigures& figures) const;
+  // What a line consists of, the most important first.
+  std::vector<std::string> fields(const StepFigures& figures) const;
 
   Shape shape_;
-  bool is_terminal_;
+  const Talk& talk_;
   Clock::time_point begin_;
   Clock::time_point shown_;
+  double first_seconds_ = 0;    // of the first step
   std::int64_t num_timed_ = 0;  // steps since begin_
   std::int64_t last_line_ = 0;  // the step of it
   bool has_bar_ = false;
 };
 
-// One line of JSON per step, for programs. The losses read back as the same numbers.
-class TrainLog {
- public:
-  // Goes on with a file that is there if `appends`, and replaces it otherwise. Throws Error if it
-  // cannot be written.
-  TrainLog(const std::string& path, bool appends, std::string unit);
-
-  void write(const StepFigures& figures, double units_per_step);
-
- private:
-  struct Closer {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;
-  std::string unit_;
-  std::unique_ptr<std::FILE, Closer> file_;
-};
-
 // The table at the end of a run.
 std::string figures_table(const RunFigures& figures, double units_per_second,
                           const std::string& unit);
+
+// With four digits after the point; what is no number has no sign either.
+std::string loss_text(double loss);
 
 // Text that a model has made, with a mark in front of every line.
 std::string quoted_text(const std::string& text);

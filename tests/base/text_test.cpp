@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "penstock/base/grouped.h"
+
 namespace penstock {
 namespace {
 
@@ -53,6 +55,14 @@ TEST(Counted, ChoosesTheNoun) {
   EXPECT_EQ(counted(0, "rank", "ranks"), "0 ranks");
   EXPECT_EQ(counted(1, "rank", "ranks"), "1 rank");
   EXPECT_EQ(counted(3, "microbatch", "microbatches"), "3 microbatches");
+}
+
+TEST(Grouped, ParesDigitsByThrees) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(980), "980");
+  EXPECT_EQ(grouped(1980), "1 980");
+  EXPECT_EQ(grouped(-123456), "-123 456");
+  EXPECT_EQ(grouped(1234567), "1 234 567");
 }
 
 }  // namespace

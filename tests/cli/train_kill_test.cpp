@@ -8,6 +8,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -62,6 +63,17 @@ class KilledTraining : public ::testing::Test {
     return last;
   }
 
+  // (step, loss) of every line of a log.
+  std::vector<std::pair<int, double>> logged_losses(const std::string& name) const {
+    std::vector<std::pair<int, double>> losses;
+    std::istringstream text(read_file(folder_.path(name)));
+    for (std::string line; std::getline(text, line);) {
+      const auto json = nlohmann::json::parse(line);
+      losses.emplace_back(json.at("step"), json.at("loss"));
+    }
+    return losses;
+  }
+
   // The bytes of every tensor by name, whichever file they are in, and the optimizer's numbers.
   std::map<std::string, std::string> contents(const std::string& checkpoint) const {
     const auto manifest =
@@ -110,7 +122,8 @@ TEST_F(KilledTraining, EndsAsIfNothingHadHappened) {
   ASSERT_EQ(shell(std::string(kTrain) + "--steps 2").exit_status, 0);
   const double one_start =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  ASSERT_EQ(shell(kTrain + steps + "--checkpoint undisturbed").exit_status, 0);
+  ASSERT_EQ(shell(kTrain + steps + "--checkpoint undisturbed --log undisturbed.jsonl").exit_status,
+            0);
 
   const std::vector<std::string> ways = {"--ranks 2", "--ranks 4 --schedule zbv", "--ranks 1",
                                          "--ranks 3 --schedule gpipe",
@@ -135,9 +148,11 @@ TEST_F(KilledTraining, EndsAsIfNothingHadHappened) {
   }
   EXPECT_GT(num_killed, 0);
   EXPECT_GT(num_advances, 0) << "every kill came before the first checkpoint";
-  const ProgramResult last = shell(kTrain + steps + "--checkpoint run --resume --keep 2");
+  const ProgramResult last =
+      shell(kTrain + steps + "--checkpoint run --resume --keep 2 --log log.jsonl");
   ASSERT_EQ(last.exit_status, 0) << last.errors;
   expect_like_undisturbed(num_steps);
+  EXPECT_EQ(logged_losses("log.jsonl"), logged_losses("undisturbed.jsonl")) << "every step once";
   RecordProperty("kills", num_killed);
   RecordProperty("advances", num_advances);
 }

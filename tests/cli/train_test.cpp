@@ -14,7 +14,10 @@ namespace penstock::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -44,7 +47,8 @@ TEST_F(TrainProgram, TellsHowItWentInPlainText) {
   EXPECT_THAT(result.output, Not(HasSubstr("\r")));
   EXPECT_THAT(result.output, Not(HasSubstr("\x1b")));
   EXPECT_THAT(read_file(folder_.path("report.html")),
-              AllOf(HasSubstr("1F1B, measured"), HasSubstr("1F1B, predicted")));
+              AllOf(HasSubstr("<h1>Training gpt: 1F1B, 2 ranks, 8 microbatches, step 12</h1>"),
+                    HasSubstr("1F1B, measured"), HasSubstr("1F1B, predicted")));
   const auto lines = log("l.jsonl");
   ASSERT_EQ(lines.size(), 12U);
   EXPECT_EQ(lines.back().at("step"), 12);
@@ -63,6 +67,60 @@ TEST_F(TrainProgram, ShowsABarOnATerminal) {
                                    HasSubstr("tokens/s"), HasSubstr("bubble ")));
 }
 
+// Leaves fields out from the right, rather than cut a number in two.
+TEST_F(TrainProgram, FitsTheTerminal) {
+  const ProgramResult result = run_shell(
+      "cd '" + folder_.path("") +
+      "' && script -qec 'stty cols 60; penstock train --data text.txt --layers 1 --width 8 --heads "
+      "1 --context 8 --steps 12 --no-report --sample 0' /dev/null");
+  ASSERT_EQ(result.exit_status, 0) << result.output;
+  std::istringstream shown(result.output);
+  int num_bars = 0;
+  for (std::string text; std::getline(shown, text, '\r');) {
+    const std::size_t end = text.find("\x1b[K");
+    if (end == std::string::npos || end == 0) continue;
+    ++num_bars;
+    EXPECT_LT(end, 60U) << text;
+    EXPECT_THAT(text.substr(0, end),
+                MatchesRegex("(\\[[# ]*\\] )?step [0-9]+/12(  loss [0-9.]+)?(  [0-9.kM]+ "
+                             "tokens/s)?(  bubble [0-9.]+ %)?(  [0-9:]+ left)?"));
+  }
+  EXPECT_GT(num_bars, 0);
+  const std::size_t table = result.output.find("rank stages");
+  ASSERT_NE(table, std::string::npos) << result.output;
+  std::istringstream rows(result.output.substr(table));
+  for (std::string row; std::getline(rows, row);) EXPECT_LE(row.size(), 81U) << row;  // with \r
+}
+
+TEST_F(TrainProgram, GivesStandardOutputToPrograms) {
+  const ProgramResult log = train("--steps 2 --log -");
+  ASSERT_EQ(log.exit_status, 0) << log.errors;
+  std::istringstream lines(log.output);
+  int num_lines = 0;
+  for (std::string line; std::getline(lines, line); ++num_lines) {
+    EXPECT_EQ(nlohmann::json::parse(line).at("step"), num_lines + 1);
+  }
+  EXPECT_EQ(num_lines, 2);
+  EXPECT_THAT(log.errors, HasSubstr("step 2/2  loss "));
+  const ProgramResult report =
+      run("train --data text.txt --layers 1 --width 8 --heads 1 --context 8 --steps 1 --report -");
+  ASSERT_EQ(report.exit_status, 0) << report.errors;
+  EXPECT_THAT(report.output, AllOf(StartsWith("<!DOCTYPE html>"), EndsWith("</html>\n")));
+  EXPECT_THAT(report.errors, ContainsRegex("throughput +[1-9][0-9]* tokens/s"));  // of one step
+  expect_refusal(run("train --log - --report -"),
+                 "--log - and --report - cannot both have standard output; give one a file");
+}
+
+TEST_F(TrainProgram, SaysIfNobodyCouldHearIt) {
+  for (const char* transport : {"threads", "shm"}) {
+    const ProgramResult result =
+        train(std::string("--steps 30 --transport ") + transport + " --log l.jsonl >/dev/full");
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_EQ(result.errors, "penstock: cannot write standard output: No space left on device\n");
+    EXPECT_EQ(log("l.jsonl").size(), 30U);  // training is not lost with it
+  }
+}
+
 TEST_F(TrainProgram, GoesOnFromACheckpointUnderAnotherSchedule) {
   ASSERT_EQ(train("--steps 6 --log whole.jsonl").exit_status, 0);
   ASSERT_EQ(train("--steps 6 --schedule zbv --checkpoint run --checkpoint-every 2 --keep 2 --log "
@@ -71,13 +129,14 @@ TEST_F(TrainProgram, GoesOnFromACheckpointUnderAnotherSchedule) {
             0);
   EXPECT_EQ(losses("a.jsonl"), losses("whole.jsonl"));
   std::filesystem::remove_all(folder_.path("run/step-00000006"));
+  // As if it had been killed in the middle of a line.
+  folder_.write("a.jsonl", read_file(folder_.path("a.jsonl")) + "{\"step\":7,\"lo");
   // The options come from the checkpoint.
   const ProgramResult resumed =
-      run("train --checkpoint run --resume --ranks 3 --transport shm --no-report --log b.jsonl");
+      run("train --checkpoint run --resume --ranks 3 --transport shm --no-report --log a.jsonl");
   ASSERT_EQ(resumed.exit_status, 0) << resumed.errors;
   EXPECT_THAT(resumed.output, HasSubstr("going on from run/step-00000004\n"));
-  const std::vector<double> whole = losses("whole.jsonl");
-  EXPECT_EQ(losses("b.jsonl"), std::vector<double>(whole.begin() + 4, whole.end()));
+  EXPECT_EQ(losses("a.jsonl"), losses("whole.jsonl"));  // every step once
   EXPECT_THAT(run("train --checkpoint run --resume --no-report").output,
               HasSubstr("all 6 steps are done already"));
   expect_refusal(train("--checkpoint run"),
@@ -197,10 +256,12 @@ TEST_F(TrainProgram, RefusesWithOneLine) {
   expect_refusal(run("train --model gtp"),
                  "unknown model \"gtp\"; expected gpt, mlp, resnet or a TorchScript file; did you "
                  "mean \"gpt\"?");
+  std::filesystem::create_directory(folder_.path("emptydir"));
+  expect_refusal(run("train --model emptydir"),
+                 "emptydir: is a directory; expected a TorchScript file");
   expect_refusal(run("train --report nowhere/report.html"),
                  "cannot write \"nowhere/report.html\": No such file or directory; choose a place "
                  "with --report, or give --no-report");
-  std::filesystem::create_directory(folder_.path("emptydir"));
   expect_refusal(run("train --report emptydir"),
                  "cannot write \"emptydir\": it is a directory; choose a place with --report, or "
                  "give --no-report");

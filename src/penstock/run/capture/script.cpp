@@ -133,6 +133,10 @@ void simplify(std::shared_ptr<Graph>& graph) {
 torch::jit::Module load_script(const std::filesystem::path& path) {
   split_marker();
   define_newer_operators();
+  if (std::filesystem::is_directory(path)) {
+    throw CaptureError(
+        fmt::format("{}: is a directory; expected a TorchScript file", path.string()));
+  }
   if (!std::filesystem::is_regular_file(path)) {
     throw CaptureError(fmt::format("{}: there is no such file", path.string()));
   }

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/grouped.h"
 #include "penstock/base/text.h"
 #include "penstock/run/train/text_generation.h"
 
@@ -51,15 +52,6 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
 std::string all_of(const std::vector<std::filesystem::path>& paths) {
   return paths.size() == 1 ? quoted(paths.front())
                            : fmt::format("{} and {} more", quoted(paths.front()), paths.size() - 1);
-}
-
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  constexpr int kGroup = 3;
-  for (int place = static_cast<int>(text.size()) - kGroup; place > 0; place -= kGroup) {
-    text.insert(static_cast<std::size_t>(place), " ");
-  }
-  return text;
 }
 
 template <typename Number>
