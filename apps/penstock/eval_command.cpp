@@ -76,8 +76,8 @@ void add_eval_command(CLI::App& program, Answer& answer) {
   add_run_options(*command, flags->run);
   command->get_option("--checkpoint")
       ->description("folder of checkpoints; the latest is evaluated");
-  expect_count(
-      command->add_option("--batches", flags->batches, "default: all of the held-out data"))
+  expect_count(command->add_option("--batches", flags->batches,
+                                   "default: all full batches of the held-out data"))
       ->type_name("N")
       ->group("Data");
   command->add_flag("--json", flags->as_json, "print one line of JSON")->group("Output");

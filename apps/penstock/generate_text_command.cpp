@@ -1,14 +1,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "commands.h"
 #include "forward_run.h"
+#include "json_config.h"
 #include "option_values.h"
 #include "penstock/base/error.h"
 #include "penstock/run/train/text_generation.h"
+#include "prepare_process.h"
 #include "run_flags.h"
 #include "schedule_io.h"
 
@@ -23,6 +26,13 @@ struct GenerateFlags {
 };
 
 Answer run_generate(CLI::App& command, GenerateFlags& flags) {
+  prepare_process();
+  if (!flags.run.config.empty()) {
+    apply_config_file(command, std::exchange(flags.run.config, ""));
+  }
+  if (!flags.run.checkpoint.empty()) {
+    flags.run.tokens = tokens_of_checkpoint(checkpoint_to_use(flags.run));
+  }
   ForwardRun run(command, flags.run, 1);
   const std::optional<TokenShape> shape = token_shape_of(*run.setup().data);
   if (!shape || shape->vocabulary != kNumByteTokens) {
@@ -49,11 +59,11 @@ void add_generate_text_command(CLI::App& program, Answer& answer) {
       "Examples:\n"
       "  penstock generate-text --layers 1 --width 32 --tokens 20\n"
       "\n"
-      "With --checkpoint, the model is the one that 'penstock train' has saved there; without it, "
-      "it is\n"
-      "new and writes noise. The same seed writes the same text, whatever the schedule. Bytes that "
-      "no\n"
-      "terminal can show are printed as question marks.");
+      "With --checkpoint, the model is the one that 'penstock train' has saved there, and its data "
+      "is not\n"
+      "needed; without it, the model is new and writes noise. The same seed writes the same text, "
+      "whatever\n"
+      "the schedule. Bytes that no terminal can show are printed as question marks.");
   add_run_options(*command, flags->run);
   command->get_option("--checkpoint")->description("folder of checkpoints; the latest writes");
   const std::string text = "Text";

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "json_config.h"
@@ -13,6 +14,7 @@
 #include "penstock/base/text.h"
 #include "penstock/run/checkpoint/checkpoint_folder.h"
 #include "penstock/run/checkpoint/manifest.h"
+#include "penstock/run/train/token_data.h"
 #include "penstock/run/train/training_loss.h"
 #include "schedule_io.h"
 #include "schedule_source.h"
@@ -105,6 +107,21 @@ void require_world(const RunFlags& flags) {
 
 TransportKind transport_kind(const std::string& name) {
   return name == "gloo" ? TransportKind::Gloo : TransportKind::SharedMemory;
+}
+
+// In the place of data that is not there: as much as a batch takes.
+std::shared_ptr<const Dataset> blank_tokens(const TokenShape& shape) {
+  constexpr int kSamples = 100;
+  return std::make_shared<TokenData>(
+      at::zeros({kSamples * (shape.context + 1)}, at::kInt),
+      TokenDataOptions{.context = shape.context, .vocabulary = shape.vocabulary}, "no data");
+}
+
+std::shared_ptr<const Dataset> data_of(const RunFlags& flags, const ModelOptions& options) {
+  if (flags.tokens) return blank_tokens(*flags.tokens);
+  const bool takes_shipped_text =
+      flags.data.empty() && flags.model != "mlp" && flags.model != "resnet";
+  return read_data(takes_shipped_text ? shipped_text() : flags.data, options, flags.seed);
 }
 
 // That of checkpoint_note(), or nothing if the checkpoint was written by another program.
@@ -262,6 +279,24 @@ bool has_same_data(const std::filesystem::path& path, const Dataset& data) {
   return !note || note->at("data") == data.fingerprint();
 }
 
+std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path) {
+  const std::optional<nlohmann::json> note = note_of(path);
+  if (!note) return std::nullopt;
+  if (!note->contains("tokens")) {
+    throw Error(fmt::format(
+        "{}: an older Penstock has written it, which did not keep the context and the vocabulary "
+        "of "
+        "the model; 'penstock train --resume' with a step more writes one that has them",
+        path.string()));
+  }
+  const nlohmann::json& tokens = note->at("tokens");
+  if (tokens.is_null()) {
+    throw ArgumentError(fmt::format(
+        "{}: text is written token by token, but the model takes other data", path.string()));
+  }
+  return TokenShape{.context = tokens.at("context"), .vocabulary = tokens.at("vocabulary")};
+}
+
 std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
   nlohmann::json options = options_as_config(
       command, {"model",        "layers", "width",        "heads",     "context", "vocabulary",
@@ -276,7 +311,12 @@ std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
     }
     options["data"] = paths;
   }
-  return nlohmann::json{{"options", options}, {"data", data.fingerprint()}}.dump();
+  nlohmann::json tokens;
+  if (const std::optional<TokenShape> shape = token_shape_of(data)) {
+    tokens = {{"context", shape->context}, {"vocabulary", shape->vocabulary}};
+  }
+  return nlohmann::json{{"options", options}, {"data", data.fingerprint()}, {"tokens", tokens}}
+      .dump();
 }
 
 RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
@@ -285,10 +325,8 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
   require_fit(request, flags);
   require_world(flags);
   RunSetup setup;
-  const bool takes_shipped_text =
-      flags.data.empty() && flags.model != "mlp" && flags.model != "resnet";
   const ModelOptions options = model_options(flags);
-  setup.data = read_data(takes_shipped_text ? shipped_text() : flags.data, options, flags.seed);
+  setup.data = data_of(flags, options);
   setup.training = setup.data->part({.begin = 0, .end = 1 - flags.holdout});
   setup.held_out = flags.holdout == 0 ? setup.data : setup.data->part({.begin = 1 - flags.holdout});
   const Batch batch = setup.training->take(draw_samples(

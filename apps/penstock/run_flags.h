@@ -45,6 +45,7 @@ struct RunFlags {
   std::string checkpoint;
   ProcessFlags processes;
   SiblingFlags sibling;
+  std::optional<TokenShape> tokens;      // what the model takes, if no data is to be read
   std::optional<WorldOptions> launched;  // if others have started the processes of the run
 
   bool uses_processes() const { return transport != "threads"; }
@@ -76,6 +77,11 @@ void apply_checkpoint(CLI::App& command, const std::filesystem::path& path);
 // Whether the run that has written the checkpoint at `path` has read the same data; also if that is
 // not known, because another program has written it.
 bool has_same_data(const std::filesystem::path& path, const Dataset& data);
+
+// The tokens that the model of the checkpoint at `path` takes, so that it can be used where its
+// data is not; nothing if another program has written it. Throws Error if the model takes none, or
+// if the checkpoint is too old to know.
+std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path);
 
 // What a checkpoint keeps of the options, for apply_checkpoint(), and of the data.
 std::string checkpoint_note(const CLI::App& command, const Dataset& data);

@@ -165,11 +165,38 @@ TEST_F(TrainProgram, EvaluatesAndWritesTextFromACheckpoint) {
   const ProgramResult text = run("generate-text --checkpoint run --tokens 12 --prompt box");
   ASSERT_EQ(text.exit_status, 0) << text.errors;
   EXPECT_THAT(text.output, StartsWith("box"));
+  // Where the data is not, as on another machine.
+  std::filesystem::rename(folder_.path("text.txt"), folder_.path("gone.txt"));
   EXPECT_EQ(run("generate-text --checkpoint run --tokens 12 --prompt box --ranks 1").output,
             text.output);
   EXPECT_EQ(run("generate-text --checkpoint run --tokens 12 --prompt box --transport gloo").output,
             text.output);
+  std::filesystem::rename(folder_.path("gone.txt"), folder_.path("text.txt"));
   expect_refusal(run("eval --checkpoint nowhere"), "there is no checkpoint in \"nowhere\"");
+}
+
+TEST_F(TrainProgram, SaysWhyAModelCannotWriteText) {
+  ASSERT_EQ(run("train --model mlp --steps 1 --no-report --checkpoint points").exit_status, 0);
+  expect_refusal(run("generate-text --checkpoint points"),
+                 "points/step-00000001: text is written token by token, but the model takes other "
+                 "data");
+  // As checkpoints were before they kept the sizes of tokens.
+  ASSERT_EQ(train("--steps 1 --checkpoint run").exit_status, 0);
+  const std::string manifest = read_file(folder_.path("run/step-00000001/manifest.json"));
+  std::string old = manifest.substr(0, manifest.rfind(",\n  \"sha256\""));
+  const std::size_t tokens = old.find("\"tokens\"");
+  ASSERT_NE(tokens, std::string::npos) << manifest;
+  old.replace(tokens, 8, "\"others\"");
+  folder_.write("old", old);
+  const ProgramResult rewritten = run_shell(
+      "cd '" + folder_.path("") +
+      "' && { cat old; printf ',\\n  \"sha256\": \"%s\"\\n}\\n' $(sha256sum <old | cut -d' ' -f1); "
+      "} >run/step-00000001/manifest.json");
+  ASSERT_EQ(rewritten.exit_status, 0) << rewritten.errors;
+  expect_refusal(run("generate-text --checkpoint run"),
+                 "run/step-00000001: an older Penstock has written it, which did not keep the "
+                 "context and the vocabulary of the model; 'penstock train --resume' with a step "
+                 "more writes one that has them");
 }
 
 TEST_F(TrainProgram, StopsWithACheckpointWhenInterrupted) {
