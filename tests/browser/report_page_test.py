@@ -9,6 +9,7 @@ What the page shows is compared with what the program computes in C++.
 import argparse
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -160,24 +161,79 @@ class ReportPageTest(unittest.TestCase):
         self.assertEqual(found["memory"], schedule["memory"])
         self.assertEqual(found["path"], schedule["path"])
 
-    def test_measured_runs_are_shown_until_costs_change(self):
-        page, expected_path = folder / "measured.html", folder / "measured.json"
+    def write_samples(self, name, wanted, most=100, as_measured=False):
+        """A page with those entries of the sample page whose names fit; as if they had been measured, if asked for."""
+        page, expected_path = folder / name, folder / "expected.json"
         run(options.sample_page, page, expected_path)
-        self.open(page)
-        card = browser.evaluate("penstockReport.models.findIndex((model) => model.measuredTimes !== undefined)")
-        origin = f".schedule:nth-of-type({card + 1}) .origin"
-        self.assertTrue(text_of(origin).endswith("; measured"))
-        measured = figure("makespan", card)
+        head, data, tail = re.split('(?<=id="report-data">)(.*?)(?=</script>)', page.read_text(), maxsplit=1, flags=re.S)
+        entries = json.loads(data)["entries"]
+        if as_measured:
+            for entry, expected in zip(entries, json.loads(expected_path.read_text())):
+                entry["measured_times"] = [[time for step in rank for time in step[:2]] for rank in expected["times"]]
+        entries = [entry for entry in entries if re.fullmatch(wanted, entry["name"])][:most]
+        page.write_text(head + json.dumps({"entries": entries}).replace("<", "\\u003c") + tail)
+        return page
+
+    def test_measured_runs_stay_as_they_were_measured(self):
+        self.open(self.write_samples("measured.html", "1F1B, .*(buffered|measured)", most=2))
+        is_measured = browser.evaluate("penstockReport.models.map((model) => model.measuredTimes !== undefined)")
+        measured, simulated = is_measured.index(True), is_measured.index(False)
+        origin = lambda card: text_of(f".schedule:nth-of-type({card + 1}) .origin")
+        before = [figure("makespan", card) for card in (measured, simulated)]
+        self.assertTrue(origin(measured).endswith("; measured"))
         overhead = browser.evaluate(
-            f"document.querySelectorAll('.schedule')[{card}].querySelectorAll('.ledger tfoot [data-ns]')[4].dataset.ns")
+            f"document.querySelectorAll('.schedule')[{measured}].querySelectorAll('.ledger tfoot [data-ns]')[4].dataset.ns")
         self.assertGreater(int(overhead), 0)
         self.set_cost("hop", 0.5)
-        self.assertTrue(text_of(origin).endswith("simulated with the costs above"))
-        self.assertNotEqual(figure("makespan", card), measured)
+        self.assertTrue(origin(measured).endswith("; measured"))
+        self.assertEqual(figure("makespan", measured), before[0])
+        self.assertTrue(origin(simulated).endswith("simulated with the costs above"))
+        self.assertGreater(figure("makespan", simulated), before[1])
         browser.evaluate("document.getElementById('cost-reset').click()")
         browser.wait_for("penstockReport.shownCosts.hop === penstockReport.given.hop")
-        self.assertTrue(text_of(origin).endswith("; measured"))
-        self.assertEqual(figure("makespan", card), measured)
+        self.assertNotIn("above", origin(simulated))
+        self.assertEqual(figure("makespan", simulated), before[1])
+
+    def test_measured_runs_alone_become_simulations(self):
+        self.open(self.write_samples("alone.html", "1F1B, .*measured", most=1))
+        before = figure("makespan")
+        self.assertTrue(text_of(".schedule h2").endswith(", measured"))
+        self.set_cost("hop", 0.5)
+        self.assertTrue(text_of(".schedule h2").endswith(", simulated"))
+        self.assertTrue(text_of(".origin").endswith("simulated with the costs above"))
+        self.assertNotEqual(figure("makespan"), before)
+
+    def test_measured_runs_are_not_ranked_against_predictions(self):
+        best = "[...document.querySelectorAll('#comparison tbody tr:has(.best) th')].map((name) => name.textContent)"
+        self.open(self.write_samples("pair.html", "1F1B, .*(buffered|measured)", most=2))
+        self.assertEqual(browser.evaluate(best), [])
+        self.open(self.write_samples("ranked.html", "1F1B, .*(buffered|measured)"))
+        names = browser.evaluate(best)
+        self.assertNotEqual(names, [])
+        self.assertTrue(all(name.endswith(", measured") for name in names), names)
+        digits = re.sub("[^0-9]", "", text_of('.schedule [data-figure="makespan"]'))
+        self.assertLessEqual(len(digits.strip("0")), 4)
+        self.assertIn("peak of activations and parameters", text_of(".figures"))
+
+    def test_fits_wide_and_narrow_windows(self):
+        page = self.write_samples("wide.html", "1F1B, .*(buffered|measured)", most=2)
+        for width, expected in ((500, "static"), (1400, "sticky")):
+            browser.open(page, width=width)
+            self.assertEqual(browser.evaluate("getComputedStyle(document.querySelector('.controls')).position"), expected)
+        table = "document.getElementById('comparison-table')"
+        self.assertLessEqual(browser.evaluate(f"{table}.scrollWidth"), browser.evaluate(f"{table}.clientWidth"))
+        browser.evaluate("document.getElementById('show-columns').click()")
+        # A name that takes two lines moves both timelines.
+        browser.evaluate("document.querySelector('.schedule h2').textContent = 'a name that needs room '.repeat(8)")
+        for part in ("canvas.timeline", ".memory canvas", ".ledger table"):
+            tops = browser.evaluate(f"[...document.querySelectorAll('.schedule {part}')].map((one) => one.getBoundingClientRect().top)")
+            self.assertEqual(tops[0], tops[1], part)
+
+    def test_legend_tells_of_what_can_be_seen(self):
+        self.open(self.write_samples("legend.html", "1F1B, .*equal costs", most=1, as_measured=True))
+        self.assertNotIn("parameters gathered", text_of("#legend"))  # they took no time
+        self.open(self.write_samples("legend.html", "1F1B, .*buffered"))
+        self.assertIn("parameters gathered", text_of("#legend"))
 
     def test_hovering_explains_an_action(self):
         self.open(write_report("hover.html", "gpipe", "--ranks", 4, "--microbatches", 4, "--hop", 0.5))

@@ -20,8 +20,9 @@ struct ReportEntry {
 // The entry of a lowered program, simulated. Throws as simulate() does.
 ReportEntry make_report_entry(std::string name, Schedule program, CostModel costs);
 
-// The entry of a program that ran. The page shows what was measured, until its sliders are moved:
-// then it simulates, from `costs`. Throws ArgumentError if `timeline` is not one of `program`.
+// The entry of a program that ran. The page shows what was measured; if it has no simulated entry,
+// its sliders simulate this one, from `costs`. Throws ArgumentError if `timeline` is not one of
+// `program`.
 ReportEntry make_measured_entry(std::string name, Schedule program, CostModel costs,
                                 Timeline timeline);
 

@@ -5,7 +5,7 @@ const COMPARED = [
   { label: 'Bubble (makespan)', key: 'makespan-bubble', value: (model) => model.timeline.makespanBubble },
   { label: 'Bubble (span)', key: 'span-bubble', value: (model) => model.timeline.spanBubble },
   { label: 'Peak activations, worst rank', key: 'peak-activations', value: (model) => model.peakActivations },
-  { label: 'Peak memory, worst rank', key: 'peak-bytes', value: (model) => model.peakBytes },
+  { label: 'Peak of activations and parameters, worst rank', key: 'peak-bytes', value: (model) => model.peakBytes },
 ];
 
 function comparedColumns(models) {
@@ -36,19 +36,23 @@ function makeShares(model) {
 
 function makeComparison(models) {
   const columns = comparedColumns(models);
-  const digits = msDigits(models.map((model) => model.timeline.makespan));
+  const makespans = models.map((model) => model.timeline.makespan);
+  const digits = models.some((model) => model.isRounded) ? roundedMsDigits(makespans) : msDigits(makespans);
   const heading = (text) => make('th', { scope: 'col' }, text);
   const head = make('tr', {}, heading('Schedule'), heading('Ranks'), heading('Stages'),
     heading('Microbatches'), ...columns.map((column) => heading(column.label)),
     make('th', { scope: 'col', className: 'wide' }, 'Idle share of the makespan, by cause'));
-  const bestOf = new Map(columns.map((column) => [column.key, Math.min(...models.map(column.value))]));
+  // What was measured is not compared with what was predicted.
+  const measured = models.filter((model) => model.isMeasured);
+  const candidates = measured.length > 0 ? measured : models;
+  const bestOf = new Map(columns.map((column) => [column.key, Math.min(...candidates.map(column.value))]));
   const rows = models.map((model) => make('tr', {},
-    make('th', { scope: 'row' }, model.name),
+    make('th', { scope: 'row' }, model.shownName),
     ...[model.program.ranks.length, model.program.numStages, model.program.numMicrobatches]
       .map((count) => make('td', {}, String(count))),
     ...columns.map((column) => {
       const value = column.value(model);
-      const isBest = models.length > 1 && value === bestOf.get(column.key);
+      const isBest = candidates.length > 1 && candidates.includes(model) && value === bestOf.get(column.key);
       return make('td', { className: isBest ? 'best' : '', 'data-figure': column.key, 'data-value': value },
         formatFigure(column.key, value, digits));
     }),
@@ -62,15 +66,15 @@ function makeFigures(model) {
   const figure = (label, key, value, text) => make('div', {},
     make('dt', {}, label), make('dd', { 'data-figure': key, 'data-value': value }, text));
   const figures = [
-    figure('makespan', 'makespan', timeline.makespan, formatMs(timeline.makespan)),
+    figure('makespan', 'makespan', timeline.makespan, model.formatTime(timeline.makespan)),
     figure('bubble (makespan)', 'makespan-bubble', timeline.makespanBubble, formatPercent(timeline.makespanBubble)),
     figure('bubble (span)', 'span-bubble', timeline.spanBubble, formatPercent(timeline.spanBubble)),
-    figure('longest span of a rank', 'longest-span', timeline.longestSpan, formatMs(timeline.longestSpan)),
+    figure('longest span of a rank', 'longest-span', timeline.longestSpan, model.formatTime(timeline.longestSpan)),
     figure('peak activations, worst rank', 'peak-activations', model.peakActivations, formatCount(model.peakActivations)),
-    figure('work of all ranks', 'work', work, formatMs(work)),
+    figure('work of all ranks', 'work', work, model.formatTime(work)),
   ];
   if (!model.countsActivations) {
-    figures.push(figure('peak memory, worst rank', 'peak-bytes', model.peakBytes, formatBytes(model.peakBytes)));
+    figures.push(figure('peak of activations and parameters, worst rank', 'peak-bytes', model.peakBytes, formatBytes(model.peakBytes)));
   }
   return make('dl', { className: 'figures' }, ...figures);
 }

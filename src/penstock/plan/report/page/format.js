@@ -6,6 +6,11 @@ function formatMs(time) {
   return `${Number((time / NANOSECONDS_PER_MS).toFixed(6))} ms`;
 }
 
+// Four digits of a time that was measured; the others are noise.
+function formatRoundedMs(time) {
+  return `${Number((time / NANOSECONDS_PER_MS).toPrecision(4))} ms`;
+}
+
 // As many digits after the point as the times need, for columns that line up.
 function msDigits(times) {
   for (let digits = 0; digits < 3; ++digits) {
@@ -13,6 +18,12 @@ function msDigits(times) {
     if (times.every((time) => time % unit === 0)) return digits;
   }
   return Math.max(...times) < NANOSECONDS_PER_MS ? 6 : 3;
+}
+
+// The same for times that were measured, with four digits for the longest.
+function roundedMsDigits(times) {
+  const longest = Math.max(1, ...times) / NANOSECONDS_PER_MS;
+  return Math.min(6, Math.max(0, 3 - Math.floor(Math.log10(longest))));
 }
 
 const formatMsColumn = (time, digits) => (time / NANOSECONDS_PER_MS).toFixed(digits);

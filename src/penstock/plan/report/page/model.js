@@ -3,12 +3,13 @@ class Model {
   constructor(entry) {
     this.name = entry.name;
     this.shape = entry.shape;
-    this.costText = entry.cost_text;
+    this.givenCostText = entry.cost_text;
     this.givenCosts = entry.costs;
     this.figures = entry.figures;
     this.program = new Program(entry.program);
     this.countsActivations = countsActivations(entry.costs);
     this.measuredTimes = entry.measured_times?.map((times) => RankTimes.from(times));
+    this.isRounded = this.measuredTimes !== undefined;  // or its costs were measured
     this.showGiven();
   }
 
@@ -68,19 +69,36 @@ class Model {
     return this.pathCells.length > 0 && this.pathSteps[rank].has(step);
   }
 
+  // A simulation is never called measured, whatever the run is called that its costs are from.
+  get shownName() {
+    return this.measuredTimes && !this.isMeasured ? `${this.name.replace(/, measured$/, '')}, simulated` : this.name;
+  }
+
+  get costText() {
+    if (!this.isRounded) return this.givenCostText;
+    return this.givenCostText.replace(/\d+\.\d+/g, (number) => Number(Number(number).toPrecision(4)));
+  }
+
+  formatTime(time) { return this.isRounded ? formatRoundedMs(time) : formatMs(time); }
+
   // Where the times come from, or which costs they come from.
   get originText() {
     if (this.isMeasured) return 'measured';
-    return this.measuredTimes ? 'simulated with the costs above' : this.costText;
+    return this.costs === this.givenCosts ? this.costText : 'simulated with the costs above';
   }
 
+  // Whether gathers and reductions can be seen: a run without sharding has them, but they take no time.
   hasParameterTimes() {
-    if (this.isMeasured) return this.program.kinds.has(Kind.Unshard) || this.program.kinds.has(Kind.ReduceGrad);
-    return this.costs.stages.some((cost) => cost.unshard > 0 || cost.reduce_grad > 0);
+    const leastVisible = this.timeline.makespan / 2000;
+    return this.program.ranks.some((actions, rank) => actions.kind.some((kind, step) => {
+      const times = this.timeline.times[rank];
+      return kind >= Kind.Unshard && times.end[step] - times.start[step] > leastVisible;
+    }));
   }
 
   hasTransferTimes() {
-    return this.isMeasured || this.costs.hop_latency > 0 || this.costs.bytes_per_second > 0 || this.hasParameterTimes();
+    return this.isMeasured || this.costs.hop_latency > 0 || this.costs.bytes_per_second > 0
+      || this.costs.stages.some((cost) => cost.unshard > 0 || cost.reduce_grad > 0);
   }
 
   // Values that some rank waits for, from their send to their arrival, and gathers and reductions.

@@ -7,17 +7,17 @@ class ScheduleCard {
     this.timeline = new TimelineChart(model, view, settings);
     this.input = new TimelineInput(this.timeline);
     this.memory = new MemoryChart(model, view, settings);
+    this.title = make('h2');
     this.origin = make('span', { className: 'muted origin' });
     this.figures = make('div');
     this.ledger = make('div', { className: 'scroll' });
     const unit = model.countsActivations
       ? 'activations held from F to I or B; one is a microbatch on all stages of its rank; one scale for all'
-      : 'one scale for all';
+      : 'activations and parameters, without gradients and optimizer; one scale for all';
     const section = (name, title, note, content) => make('section', { className: name },
       make('h3', {}, title, make('small', {}, note)), content);
     this.element = make('article', { className: 'schedule' },
-      make('header', {}, make('h2', {}, model.name),
-        this.origin),
+      make('header', {}, this.title, this.origin),
       this.figures,
       this.timeline.canvas,
       section('memory', 'Memory', unit, this.memory.canvas),
@@ -25,6 +25,7 @@ class ScheduleCard {
   }
 
   update(idleScale) {
+    this.title.textContent = this.model.shownName;
     this.origin.textContent = `${this.model.shape}; ${this.model.originText}`;
     this.figures.replaceChildren(makeFigures(this.model));
     this.ledger.replaceChildren(makeLedger(this.model, idleScale));
@@ -36,6 +37,11 @@ class ScheduleCard {
 class Report {
   constructor(data) {
     this.models = data.entries.map((entry) => new Model(entry));
+    const isMeasured = this.models.some((model) => model.measuredTimes);
+    for (const model of this.models) model.isRounded = isMeasured;
+    // A measured run is what it is; where a simulation stands next to it, that one follows the controls.
+    this.movable = this.models.every((model) => model.measuredTimes) ? this.models
+      : this.models.filter((model) => !model.measuredTimes);
     this.view = new TimeView();
     this.settings = { showPath: false, showTransfers: true, peakMemory: 1 };
     this.cards = this.models.map((model) => new ScheduleCard(model, this.view, this.settings));
@@ -61,13 +67,13 @@ class Report {
 
   simulateWith(values) {
     const isGiven = COST_FIELDS.every(({ key }) => values[key] === this.given[key]);
-    for (const model of this.models) {
+    for (const model of this.movable) {
       if (isGiven) model.showGiven();
       else model.simulateWith(changeCosts(model.givenCosts, this.given, values));
     }
     this.shownCosts = values;
     this.update();
-    announce(this.models.map((model) => `${model.name}: makespan ${formatMs(model.timeline.makespan)}, `
+    announce(this.movable.map((model) => `${model.shownName}: makespan ${model.formatTime(model.timeline.makespan)}, `
       + `bubble ${formatPercent(model.timeline.makespanBubble)} (makespan), `
       + `${formatPercent(model.timeline.spanBubble)} (span)`));
   }
