@@ -266,7 +266,7 @@ Answer TrainCommand::run() {
     throw FailedRun(cause_of(error));
   }
   if (is_stopped_ && flags_.run.is_first_process()) tell_of_stop(trainer);
-  require_heard(complaint);
+  require_heard(flags_.run.is_first_process() ? complaint : "");
   if (!is_stopped_) return Answer::Yes;
   return interruption() == SIGTERM ? Answer::Terminated : Answer::Interrupted;
 }

@@ -31,6 +31,13 @@ class TrainProgram : public ::testing::Test {
         "--microbatches 4 --sample 0 --no-report " +
         arguments);
   }
+  // The same on a terminal of so many columns, with a model that is smaller still.
+  ProgramResult train_on_terminal(int columns) const {
+    return run_shell("cd '" + folder_.path("") + "' && script -qec 'stty cols " +
+                     std::to_string(columns) +
+                     "; penstock train --data text.txt --layers 1 --width 8 --heads 1 --context 8 "
+                     "--steps 12 --no-report --sample 0' /dev/null");
+  }
   // What a run has logged, line by line.
   std::vector<nlohmann::json> log(const std::string& name) const {
     std::vector<nlohmann::json> lines;

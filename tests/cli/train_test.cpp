@@ -58,10 +58,7 @@ TEST_F(TrainProgram, TellsHowItWentInPlainText) {
 }
 
 TEST_F(TrainProgram, ShowsABarOnATerminal) {
-  const ProgramResult result = run_shell(
-      "cd '" + folder_.path("") +
-      "' && script -qec 'penstock train --data text.txt --layers 1 --width 8 --heads 1 --context 8 "
-      "--steps 12 --no-report --sample 0' /dev/null");
+  const ProgramResult result = train_on_terminal(120);
   ASSERT_EQ(result.exit_status, 0) << result.output;
   EXPECT_THAT(result.output, AllOf(HasSubstr("\r["), HasSubstr("] step 12/12  loss "),
                                    HasSubstr("tokens/s"), HasSubstr("bubble ")));
@@ -69,10 +66,7 @@ TEST_F(TrainProgram, ShowsABarOnATerminal) {
 
 // Leaves fields out from the right, rather than cut a number in two.
 TEST_F(TrainProgram, FitsTheTerminal) {
-  const ProgramResult result = run_shell(
-      "cd '" + folder_.path("") +
-      "' && script -qec 'stty cols 60; penstock train --data text.txt --layers 1 --width 8 --heads "
-      "1 --context 8 --steps 12 --no-report --sample 0' /dev/null");
+  const ProgramResult result = train_on_terminal(60);
   ASSERT_EQ(result.exit_status, 0) << result.output;
   std::istringstream shown(result.output);
   int num_bars = 0;
