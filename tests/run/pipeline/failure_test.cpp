@@ -2,7 +2,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -64,6 +66,43 @@ class Trap {
   std::shared_ptr<std::atomic<int>> calls_left_ = std::make_shared<std::atomic<int>>(kNever);
 };
 
+// Knows which tensors are still there. Safe from any thread.
+class Watch {
+ public:
+  void note(const torch::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    seen_.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  std::ptrdiff_t num_alive() const {
+    return std::count_if(seen_.begin(), seen_.end(),
+                         [](const auto& storage) { return storage.use_count() > 0; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen_;
+};
+
+// Shows its outputs, and the gradients of them, to a watch.
+class WatchedBlock final : public Block {
+ public:
+  WatchedBlock(std::shared_ptr<Block> inner, std::shared_ptr<Watch> watch)
+      : inner_(std::move(inner)), watch_(std::move(watch)) {
+    register_module("inner", inner_);
+  }
+  torch::Tensor forward(torch::Tensor input) override {
+    torch::Tensor output = inner_->forward(input);
+    watch_->note(output);
+    output.register_hook(
+        [watch = watch_](const torch::Tensor& gradient) { watch->note(gradient); });
+    return output;
+  }
+
+ private:
+  std::shared_ptr<Block> inner_;
+  std::shared_ptr<Watch> watch_;
+};
+
 // A block with a trap on the way in, or on the way back.
 class FragileBlock final : public Block {
  public:
@@ -116,11 +155,19 @@ class FragilePipeline {
         blocks_(model_.make(num_stages_)) {
     ScheduleOptions options{.num_microbatches = 4, .loss = model_.loss};
     plant(failure.place, options);
+    for (auto& block : blocks_) block = std::make_shared<WatchedBlock>(block, watch_);
     pipeline_.emplace(make_stages(blocks_), order_, options);
   }
 
   StepResult step(const torch::Tensor& inputs, const torch::Tensor& targets) {
-    return pipeline_->step({inputs}, {.target = targets});
+    const torch::Tensor copy = inputs.clone();
+    watch_->note(copy);
+    return pipeline_->step({copy}, {.target = targets});
+  }
+  // Of what steps have computed so far.
+  std::ptrdiff_t num_tensors_alive() const { return watch_->num_alive(); }
+  void expect_peak_of_prover() const {
+    EXPECT_EQ(pipeline_->peak_activations(), check(pipeline_->program()).peak_activations);
   }
   Trap& trap() { return trap_; }
   const TestModel& model() const { return model_; }
@@ -170,6 +217,7 @@ class FragilePipeline {
   int bad_stage_ = 0;
   Blocks blocks_;
   Trap trap_;
+  std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
   std::optional<PipelineSchedule> pipeline_;
 };
 
@@ -207,6 +255,7 @@ TEST_P(Failure, NamesRankStepAndActionAndLeavesNothingBehind) {
                                             " failed on inputs (float tensor [2, 12]"));
       }
     }
+    EXPECT_EQ(fragile.num_tensors_alive(), 0);
     // The retry is as good as a first try, once the gradients of the failed one are gone.
     fragile.trap().remove();
     for (const torch::Tensor& parameter : fragile.parameters()) parameter.mutable_grad().reset();
@@ -217,6 +266,7 @@ TEST_P(Failure, NamesRankStepAndActionAndLeavesNothingBehind) {
     expect_equal(gradients_of(fragile.parameters()), expected.gradients, "gradient");
     expect_equal(result.losses, expected.losses, "loss");
     expect_equal({result.output.toTensor()}, {expected.output}, "output");
+    fragile.expect_peak_of_prover();
   }
 }
 

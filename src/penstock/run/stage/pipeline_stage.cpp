@@ -92,7 +92,16 @@ void PipelineStage::end_step() {
     if (run_of_microbatch_[microbatch] != nullptr) close(static_cast<int>(microbatch));
   }
   root_gradients_.clear();
+  // A call that has thrown leaves its scratch full.
+  tensors_.clear();
+  gradients_.clear();
+  module_inputs_.clear();
+  forget_keywords();
   if (parameter_actions_ != nullptr) parameter_actions_->end_step();
+}
+
+void PipelineStage::forget_keywords() {
+  for (auto& [name, value] : root_keywords_) value = c10::IValue();  // the names are kept
 }
 
 void PipelineStage::unshard() {
@@ -216,7 +225,7 @@ c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
   try {
     c10::IValue output = module_->forward(*module_inputs, *module_keywords);
     module_inputs_.clear();
-    for (auto& [name, value] : root_keywords_) value = c10::IValue();  // the names are kept
+    forget_keywords();
     return output;
   } catch (const std::exception& error) {
     std::string given = describe(c10::ivalue::Tuple::create(inputs));

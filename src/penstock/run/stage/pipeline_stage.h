@@ -117,6 +117,7 @@ class PipelineStage {
   Run& open(int microbatch);
   Run& run_of(int microbatch, const char* action);
   void close(int microbatch);
+  void forget_keywords();
   void add_leaves(Run& run, const Message& inputs);
   c10::IValue cut(Run& run, const c10::IValue& value);
   at::Tensor alias_of_shared(Run& run, const at::Tensor& parameter);
