@@ -8,8 +8,10 @@ function(penstock_target target)
     UNITY_BUILD_BATCH_SIZE 8
     UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include)")
   target_compile_options(${target} PRIVATE
-    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
-    -Wold-style-cast -Woverloaded-virtual
+    -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast
+    -Woverloaded-virtual
+    # Not of names in a neighbour of the batch.
+    $<$<NOT:$<BOOL:${PENSTOCK_UNITY_BUILD}>>:-Wshadow>
     # GCC 12 sees overflows where it inlines std::string or c10::IValue that are none (bug 105651).
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>
     $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>)
@@ -24,13 +26,12 @@ function(penstock_target target)
   endif()
 endfunction()
 
-# penstock_program_target(<target>): likewise, for programs, tests among them, and for what serves them alone.
-function(penstock_program_target target)
-  penstock_target(${target})
-  if(PENSTOCK_UNITY_PROGRAMS)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
-    # Of names in a neighbour of the batch.
-    target_compile_options(${target} PRIVATE -Wno-shadow)
+# penstock_reuse_torch_header(<target>): takes over the precompiled header that tests with libtorch share, where
+# there are tests.
+function(penstock_reuse_torch_header target)
+  if(TARGET penstock_torch_test_header)
+    target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)  # as the header has
+    target_precompile_headers(${target} REUSE_FROM penstock_torch_test_header)
   endif()
 endfunction()
 
@@ -38,6 +39,7 @@ endfunction()
 # one layer together, so that names in unnamed namespaces are unique if they are so in a layer.
 function(penstock_batch_by_layer target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wshadow)
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     if(source MATCHES "^(plan/)?([^/]+)/")

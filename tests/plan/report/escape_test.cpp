@@ -30,8 +30,8 @@ TEST(Escape, BrokenUtf8BecomesReplacementCharacters) {
 }
 
 TEST(Escape, JsonCannotEndItsScriptElement) {
-  const std::string json = quote_json("</script><!-- & \"quoted\" \\ \n\t");
-  EXPECT_EQ(json, R"("\u003c/script\u003e\u003c!-- \u0026 \"quoted\" \\ \n\u0009")");
+  const std::string quoted = quote_json("</script><!-- & \"quoted\" \\ \n\t");
+  EXPECT_EQ(quoted, R"("\u003c/script\u003e\u003c!-- \u0026 \"quoted\" \\ \n\u0009")");
 }
 
 }  // namespace

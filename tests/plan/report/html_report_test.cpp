@@ -7,6 +7,7 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/schedule/csv.h"
 #include "tests/plan/report/sample_entries.h"
+#include "tests/support/num_parts.h"
 
 namespace penstock {
 namespace {
@@ -17,14 +18,6 @@ using ::testing::Not;
 
 ReportEntry small_entry(const std::string& name = "1F1B") {
   return make_entry(name, {.num_ranks = 2, .num_microbatches = 4}, CostModel::uniform());
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++found;
-  }
-  return found;
 }
 
 nlohmann::json data_of(const std::string& page) {
@@ -93,8 +86,8 @@ TEST(HtmlReport, EscapesNames) {
   std::vector<ReportEntry> entries = {small_entry()};
   entries.front().name = "</script><script>alert(1)</script>{{data}}&\"'";
   const std::string page = write_html_report(entries);
-  EXPECT_EQ(count(page, "<script"), 2U);
-  EXPECT_EQ(count(page, "</script"), 2U);
+  EXPECT_EQ(num_parts(page, "<script"), 2U);
+  EXPECT_EQ(num_parts(page, "</script"), 2U);
   EXPECT_THAT(page, HasSubstr("<title>&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;{{data}}"
                               "&amp;&quot;&#39;: 2 ranks"));
   EXPECT_EQ(data_of(page).at("entries").at(0).at("name"), entries.front().name);

@@ -9,6 +9,7 @@
 
 #include "penstock/base/error.h"
 #include "tests/plan/report/sample_entries.h"
+#include "tests/support/num_parts.h"
 
 namespace penstock {
 namespace {
@@ -21,14 +22,6 @@ CostModel one_millisecond_each() {
   constexpr Duration kMillisecond{1'000'000};
   return CostModel::uniform(
       {.forward = kMillisecond, .input_backward = kMillisecond, .weight_backward = kMillisecond});
-}
-
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
-    ++found;
-  }
-  return found;
 }
 
 // PENSTOCK_RENEW_GOLDEN=1 writes the file instead; review the difference like code.
@@ -54,11 +47,11 @@ TEST(SvgGantt, TitleCarriesTheParameters) {
 TEST(SvgGantt, EveryCellIsLabelledAtTheDefaultSize) {
   const std::string svg = write_svg(
       make_entry("1F1B", {.num_ranks = 8, .num_microbatches = 32}, one_millisecond_each()));
-  EXPECT_EQ(count(svg, "<rect class=\"F\" x"), 8U * 32 + 1);  // and one in the legend
+  EXPECT_EQ(num_parts(svg, "<rect class=\"F\" x"), 8U * 32 + 1);  // and one in the legend
   EXPECT_THAT(svg, HasSubstr(">7B31</text>"));
   EXPECT_THAT(svg, HasSubstr(">7F</text>"));  // over its microbatch, where the cell is narrow
-  const std::size_t num_backward_labels = count(svg, "label on-B");
-  const std::size_t num_forward_labels = count(svg, "label on-F");
+  const std::size_t num_backward_labels = num_parts(svg, "label on-B");
+  const std::size_t num_forward_labels = num_parts(svg, "label on-F");
   EXPECT_EQ(num_backward_labels, 8U * 32);
   EXPECT_EQ(num_forward_labels, 2U * 8 * 32);
 }

@@ -4,14 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/plan/schedule/csv.h"
+#include "tests/plan/schedule/from_csv.h"
 
 namespace penstock {
 namespace {
-
-Schedule from_csv(std::string_view text) {
-  return read_csv(text, "test.csv");
-}
 
 TEST(FirstLoweredAction, DoesNotExistInAComputeOrder) {
   const Schedule schedule = from_csv("0F0,,0B0\n(0F1;1B0)OVERLAP_F_B,0I0,0W0\n");

@@ -6,14 +6,10 @@
 
 #include <gtest/gtest.h>
 
-#include "penstock/plan/schedule/csv.h"
+#include "tests/plan/schedule/from_csv.h"
 
 namespace penstock {
 namespace {
-
-Schedule from_csv(std::string_view text) {
-  return read_csv(text, "test.csv");
-}
 
 // The table with its spaces made visible.
 std::string dotted_table(const Schedule& schedule, std::optional<int> error_step = std::nullopt) {
