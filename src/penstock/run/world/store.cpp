@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include "penstock/base/seconds.h"
 #include "penstock/base/text.h"
 #include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/libtorch/cause.h"
@@ -21,10 +22,6 @@
 
 namespace penstock {
 namespace {
-
-double seconds(std::chrono::milliseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
 
 // The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
 // end of the process then.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "penstock/base/assert.h"
+#include "penstock/base/seconds.h"
 #include "penstock/base/text.h"
 #include "penstock/run/world/internal/host.h"
 
@@ -64,10 +65,6 @@ std::vector<int> missing_ranks(const Group& group, const Values& values) {
     if (!values[index]) missing.push_back(group.ranks[index]);
   }
   return missing;
-}
-
-double seconds(std::chrono::milliseconds time) {
-  return std::chrono::duration<double>(time).count();
 }
 
 bool is_loopback(const std::string& address) {

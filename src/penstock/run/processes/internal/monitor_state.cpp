@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/seconds.h"
 #include "penstock/run/processes/group_error.h"
 #include "penstock/run/processes/process_ranks.h"
 
@@ -21,10 +22,6 @@ constexpr auto kTick = milliseconds(50);
 constexpr auto kAnswerTime = milliseconds(800);       // for the others to say where they are
 constexpr auto kHearingTime = milliseconds(1000);     // for a rank to say that it has hung up
 constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
-
-double seconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
 
 std::string name_of(const World& world, int rank) {
   const Member& member = world.member(rank);
