@@ -1,6 +1,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <string>
@@ -177,13 +178,24 @@ TEST(CheckpointCrash, LeavesOneOfTwoOfTheSameStep) {
   }
 }
 
+// Gives this process mounts of its own; someone who is not root becomes it in a namespace for that.
+bool unshare_mounts() {
+  if (unshare(CLONE_NEWNS) == 0) return true;
+  const uid_t user = getuid();
+  const gid_t group = getgid();
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+  std::ofstream("/proc/self/setgroups") << "deny";
+  std::ofstream("/proc/self/uid_map") << fmt::format("0 {} 1", user);
+  std::ofstream("/proc/self/gid_map") << fmt::format("0 {} 1", group);
+  return getuid() == 0 && getgid() == 0;
+}
+
 // Does `work` in a process that has a file system of its own in `folder`, with `bytes` of room.
 // Returns what it returns, or the reason why there is none, after "skip: ".
 std::string on_small_disk(const std::string& folder, int bytes,
                           const std::function<std::string()>& work) {
   const ForkedProcess process([&](int pipe) {
-    const bool is_private = unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
-    if (!is_private || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+    if (!unshare_mounts() || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", folder.c_str(), "tmpfs", 0, fmt::format("size={}", bytes).c_str()) != 0) {
       tell(pipe, fmt::format("skip: mounting is not allowed here: {}", std::strerror(errno)));
       return;
