@@ -30,7 +30,9 @@ endfunction()
 # there are tests.
 function(penstock_reuse_torch_header target)
   if(TARGET penstock_torch_test_header)
-    target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)  # as the header has
+    # As the header has.
+    target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O0>)
     target_precompile_headers(${target} REUSE_FROM penstock_torch_test_header)
   endif()
 endfunction()
