@@ -111,7 +111,7 @@ TransportKind transport_kind(const std::string& name) {
 
 // In the place of data that is not there: as much as a batch takes.
 std::shared_ptr<const Dataset> blank_tokens(const TokenShape& shape) {
-  constexpr int kSamples = 100;
+  constexpr std::int64_t kSamples = 100;
   return std::make_shared<TokenData>(
       at::zeros({kSamples * (shape.context + 1)}, at::kInt),
       TokenDataOptions{.context = shape.context, .vocabulary = shape.vocabulary}, "no data");

@@ -131,8 +131,7 @@ std::string TrainProgress::bar(const StepFigures& figures) const {
   constexpr int kNarrowest = 8;
   constexpr int kWidest = 40;
   const int columns = talk_.columns();
-  const std::string text =
-      joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - 1)));
+  std::string text = joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - 1)));
   const int room = columns - static_cast<int>(text.size()) - 4;
   if (room < kNarrowest) return text;
   const int width = std::min(room, kWidest);
