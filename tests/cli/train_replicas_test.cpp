@@ -33,7 +33,7 @@ TEST_F(TrainReplicas, TellHowTheyAreSpread) {
   EXPECT_THAT(sharded.output,
               AllOf(HasSubstr("1F1B: 2 ranks, 2 stages, 8 microbatches of 4 samples, threads\n"
                               "2 replicas of the pipeline, "),
-                    HasSubstr("activations    gathered\n"), HasSubstr("what it writes:\n| The ")));
+                    HasSubstr("activations gathered\n"), HasSubstr("what it writes:\n| The ")));
   EXPECT_THAT(train("--steps 1 --data-parallel 2").output,
               AllOf(HasSubstr("2 replicas of the pipeline, each with all parameters\n"),
                     Not(HasSubstr("gathered"))));
