@@ -1,13 +1,8 @@
 #include "penstock/run/processes/internal/monitor_state.h"
 
-#include <cstdio>
-#include <fstream>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "penstock/base/seconds.h"
 #include "penstock/run/processes/group_error.h"
@@ -18,23 +13,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kTick = milliseconds(50);
-constexpr auto kAnswerTime = milliseconds(800);       // for the others to say where they are
-constexpr auto kHearingTime = milliseconds(1000);     // for a rank to say that it has hung up
-constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
-
 std::string name_of(const World& world, int rank) {
   const Member& member = world.member(rank);
   return fmt::format("rank {} (pid {} at {})", rank, member.process_id, member.address);
-}
-
-// Whole or not at all; that the ranks have stalled is what matters, and is said in any case.
-void write_whole(const std::string& path, const std::string& text) {
-  const std::string new_path = path + ".new";
-  std::ofstream file(new_path);
-  file << text;
-  file.close();
-  if (file) std::rename(new_path.c_str(), path.c_str());
 }
 
 // A connection of the monitor's own.
@@ -152,8 +133,9 @@ void Monitor::State::fail_without_store(std::chrono::nanoseconds silence) {
       positions[static_cast<std::size_t>(rank_)] = own;
       reason += fmt::format("; {} {}", name(), describe_alone(*step_->program, rank_, own, names_));
       if (!replay_path_.empty()) {
-        write_whole(own_replay_path(replay_path_, group_.ranks[static_cast<std::size_t>(rank_)]),
-                    write_replay(*step_->program, positions, reason));
+        write_replay_file(
+            own_replay_path(replay_path_, group_.ranks[static_cast<std::size_t>(rank_)]),
+            write_replay(*step_->program, positions, reason));
       }
     }
   }
@@ -174,278 +156,6 @@ RankPosition Monitor::State::position_now() const {
     position.exchange = step_->progress->exchange(rank_);
   }
   return position;
-}
-
-// ---- the store thread ----
-
-void Monitor::State::serve_store() {
-  try {
-    for (;;) {
-      tick();
-      run_queued();
-      std::unique_lock lock(mutex_);
-      if (is_ending_ && work_.empty()) break;
-      changed_.wait_for(lock, kTick, [&] { return is_ending_ || !work_.empty(); });
-    }
-  } catch (const std::exception& error) {
-    fail(fmt::format("{} is gone, and with it what the ranks share: {}", store_holder_,
-                     error.what()));
-  }
-  const std::lock_guard lock(mutex_);
-  is_store_thread_home_ = true;
-  changed_.notify_all();
-}
-
-void Monitor::State::run_queued() {
-  for (;;) {
-    std::function<void()> work;
-    {
-      const std::lock_guard lock(mutex_);
-      if (work_.empty()) return;
-      work = std::move(work_.front());
-      work_.pop_front();
-    }
-    take_failure();  // what is there already counts first
-    work();
-  }
-}
-
-void Monitor::State::tick() {
-  if (!failure().empty()) return;
-  if (take_failure()) return;
-  for (const int rank : host_.take_ended()) note_ended(rank);
-  tell_position();
-  answer_stall();
-  judge_wait();
-}
-
-bool Monitor::State::take_failure() {
-  const std::optional<std::string> record = store_->find("monitor/failure");
-  {
-    const std::lock_guard lock(mutex_);
-    is_answered_ = true;
-  }
-  if (!record) return false;
-  if (!failure().empty()) return true;
-  const auto json = nlohmann::json::parse(*record, nullptr, false);
-  const std::string text = json.is_object() ? json.value("text", "") : *record;
-  std::vector<RankPosition> positions;
-  const bool is_of_this_group = json.is_object() && json.value("group", "") == group_.name;
-  if (is_of_this_group) {
-    for (const auto& entry : json.value("positions", std::vector<std::string>())) {
-      positions.push_back(parse_position(entry));
-    }
-  }
-  if (!positions.empty()) write_replay_file(positions, text);
-  tell("seen", "");
-  fail(text);
-  if (!holds_store_) return true;
-  const int gone = is_of_this_group ? json.value("gone", Group::kNotAMember) : Group::kNotAMember;
-  let_others_see([&](int rank) {
-    const bool is_silent =
-        !positions.empty() && !positions[static_cast<std::size_t>(rank)].is_known;
-    return rank != gone && !is_silent;
-  });
-  return true;
-}
-
-// Ranks that have not read the failure could not do so once this process, which holds it, has
-// ended.
-void Monitor::State::let_others_see(const std::function<bool(int rank)>& is_there) {
-  const Clock::time_point end = Clock::now() + kFirstReportTime;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (!is_there(rank)) continue;
-    while (!store_->find(key("seen", rank)) && Clock::now() < end) {
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-  }
-}
-
-void Monitor::State::tell_position() {
-  const RankPosition now = position();
-  if (now == told_) return;
-  tell("position", to_text(now));
-  told_ = now;
-}
-
-std::optional<RankPosition> Monitor::State::position_of(int rank) {
-  const std::optional<std::string> text = store_->find(key("position", rank));
-  if (!text) return std::nullopt;
-  return parse_position(*text);
-}
-
-// The others want to know where this rank is.
-void Monitor::State::answer_stall() {
-  constexpr auto kPatience = milliseconds(2000);  // with whoever has found the stall
-  const std::optional<std::string> found = store_->find(stall_key());
-  if (!found) return;
-  if (!stall_seen_) {
-    stall_seen_ = Clock::now();
-    tell("answer", to_text(position()));
-  } else if (Clock::now() - *stall_seen_ > kPatience) {
-    compose_stall(*found);
-  }
-}
-
-void Monitor::State::judge_wait() {
-  const RankPosition self = position();
-  judge_.look(self, Clock::now());
-  if (!self.is_waiting || stall_seen_) return;
-  const std::optional<WatchedStep> step = this->step();
-  if (!step) return;
-  for (const Wait& wait : waits_of(*step->program, rank_, self)) {
-    const std::optional<RankPosition> peer = position_of(wait.rank);
-    if (peer && peer->has_left) {
-      publish_failure(fmt::format("{} has left, while {} waits for it {}",
-                                  names_[static_cast<std::size_t>(wait.rank)], name(), wait.text));
-      return;
-    }
-    judge_.look_at_peer(wait.rank, peer.value_or(RankPosition()), Clock::now());
-  }
-  if (judge_.stalled_for(Clock::now()) < step->deadline) return;
-  const std::string found =
-      fmt::format("no progress for {:.3g} s, says {}", seconds(step->deadline), name());
-  if (store_->add(stall_key() + "s", 1) > 1) return;  // somebody else has said so
-  store_->set(stall_key(), found);
-  answer_stall();
-  compose_stall(found);
-}
-
-std::string Monitor::State::stall_key() const {
-  return fmt::format("monitor/{}/stall", group_.name);
-}
-
-std::vector<std::string> Monitor::State::gather_answers() {
-  const Clock::time_point end = Clock::now() + kAnswerTime;
-  std::vector<std::string> answers;
-  while (!have_all("answer", answers) && Clock::now() < end && !take_failure()) {
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  return answers;
-}
-
-void Monitor::State::compose_stall(const std::string& found) {
-  const std::vector<std::string> answers = gather_answers();
-  std::vector<RankPosition> positions;
-  positions.reserve(answers.size());
-  for (const std::string& answer : answers) positions.push_back(parse_position(answer));
-  const std::optional<WatchedStep> step = this->step();
-  if (!step) return;
-  publish_failure(fmt::format("{}: {}{}", found, blame(*step->program, positions, names_),
-                              describe_positions(*step->program, positions, names_)),
-                  positions);
-}
-
-void Monitor::State::blame_missing(const std::string& topic, const std::string& symptom) {
-  if (take_failure()) return;
-  tell("answer", to_text(position()));
-  store_->set(stall_key(), symptom);  // the others answer when they see it
-  const std::vector<std::string> answers = gather_answers();
-  std::vector<std::string> came;
-  std::vector<std::string> connected;
-  have_all(topic + kCame, came);
-  have_all(topic + kConnected, connected);
-  std::vector<std::string> missing;
-  for (std::size_t rank = 0; rank < names_.size(); ++rank) {
-    if (!connected[rank].empty() || (!came[rank].empty() && !answers[rank].empty())) continue;
-    missing.push_back(names_[rank] + (came[rank].empty()
-                                          ? " has not come to connect"
-                                          : " does not answer: stopped, or cut off"));
-  }
-  publish_failure(missing.empty() ? symptom
-                                  : fmt::format("{}; {}", fmt::join(missing, ", "), symptom));
-}
-
-void Monitor::State::tell(const std::string& topic, const std::string& value) {
-  store_->set(key(topic, rank_), value);
-}
-
-bool Monitor::State::have_all(const std::string& topic, std::vector<std::string>& values) {
-  values.resize(names_.size());
-  bool is_complete = true;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    std::string& value = values[static_cast<std::size_t>(rank)];
-    if (value.empty()) value = store_->find(key(topic, rank)).value_or("");
-    is_complete = is_complete && !value.empty();
-  }
-  return is_complete;
-}
-
-void Monitor::State::publish_failure(const std::string& reason,
-                                     const std::vector<RankPosition>& positions, int gone) {
-  if (take_failure()) return;
-  if (store_->add("monitor/failures", 1) > 1) {
-    const Clock::time_point end = Clock::now() + kFirstReportTime;
-    while (!take_failure() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
-    if (!failure().empty()) return;
-  }
-  nlohmann::json record = {{"text", reason}, {"group", group_.name}, {"gone", gone}};
-  for (const RankPosition& position : positions) {
-    record["positions"].push_back(position.is_known ? to_text(position) : "");
-  }
-  store_->set("monitor/failure",
-              record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  take_failure();
-}
-
-void Monitor::State::note_closed(int world_rank) {
-  if (host_.watches(world_rank)) return;  // the kernel tells if it has ended
-  // A rank that could not connect closes what it has, and says why.
-  const int rank = group_.rank_of(world_rank);
-  const Clock::time_point end = Clock::now() + kHearingTime;
-  while (!store_->find(key(watch_topic_ + kConnected, rank)) && Clock::now() < end) {
-    if (take_failure() || store_->find(key(watch_topic_ + kFailed, rank))) return;
-    answer_stall();
-    std::this_thread::sleep_for(milliseconds(20));
-  }
-  note_ended(world_rank);
-}
-
-void Monitor::State::note_ended(int world_rank) {
-  if (!failure().empty()) return;
-  const int rank = group_.rank_of(world_rank);
-  const std::optional<RankPosition> last = position_of(rank);
-  if (last && last->has_left) return;
-  std::string text = fmt::format("{} has died: killed by a signal, or ended without a word",
-                                 names_[static_cast<std::size_t>(rank)]);
-  if (last) {
-    text += last->is_in_step
-                ? fmt::format("; it was last seen in its step {}, after {} actions",
-                              last->num_steps, last->finished)
-                : fmt::format("; it was last seen outside of a step, after {}", last->num_steps);
-  }
-  publish_failure(text, {}, rank);
-}
-
-void Monitor::State::say_goodbye() {
-  if (!failure().empty()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    has_left_ = true;
-  }
-  tell_position();
-  store_->find(key("position", rank_));  // has come back, so the store has it
-  if (!holds_store_) return;
-  const Clock::time_point end = Clock::now() + idle_deadline_;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    while (Clock::now() < end && !take_failure()) {
-      run_queued();  // one of them may die instead
-      const std::optional<RankPosition> position = position_of(rank);
-      if (position && position->has_left) break;
-      std::this_thread::sleep_for(milliseconds(5));
-    }
-  }
-}
-
-void Monitor::State::write_replay_file(const std::vector<RankPosition>& positions,
-                                       const std::string& reason) {
-  if (replay_path_.empty()) return;
-  for (int rank = 0; rank < rank_; ++rank) {
-    if (positions[static_cast<std::size_t>(rank)].is_known) return;  // it will do so
-  }
-  const std::optional<WatchedStep> step = this->step();
-  if (!step) return;
-  write_whole(replay_path_, write_replay(*step->program, positions, reason));
 }
 
 // ---- the watchdog ----

@@ -22,6 +22,7 @@ namespace penstock {
 class Monitor::State {
  public:
   using Clock = std::chrono::steady_clock;
+  static constexpr auto kTick = std::chrono::milliseconds(50);  // of both threads
 
   // What a rank tells while ranks connect, behind the topic.
   static constexpr const char* kCame = "/came";
@@ -86,7 +87,7 @@ class Monitor::State {
   std::string stall_key() const;
   std::vector<std::string> gather_answers();
   void compose_stall(const std::string& found);
-  void write_replay_file(const std::vector<RankPosition>& positions, const std::string& reason);
+  void leave_replay(const std::vector<RankPosition>& positions, const std::string& reason);
   RankPosition position() const;
   RankPosition position_now() const;  // with the mutex held
   std::optional<RankPosition> position_of(int rank);

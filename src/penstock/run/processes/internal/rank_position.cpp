@@ -1,6 +1,7 @@
 #include "penstock/run/processes/internal/rank_position.h"
 
 #include <cstdio>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -261,6 +262,14 @@ std::string write_replay(const Schedule& program, const std::vector<RankPosition
   }
   json["program"] = nlohmann::ordered_json::parse(write_json(program));
   return json.dump(1) + "\n";
+}
+
+void write_replay_file(const std::string& path, const std::string& replay) {
+  const std::string new_path = path + ".new";
+  std::ofstream file(new_path);
+  file << replay;
+  file.close();
+  if (file) std::rename(new_path.c_str(), path.c_str());
 }
 
 }  // namespace penstock

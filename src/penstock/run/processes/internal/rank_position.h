@@ -52,4 +52,7 @@ std::string blame(const Schedule& program, const std::vector<RankPosition>& posi
 std::string write_replay(const Schedule& program, const std::vector<RankPosition>& positions,
                          const std::string& reason);
 
+// Whole or not at all. Says nothing if it cannot: that the ranks have stalled is what matters.
+void write_replay_file(const std::string& path, const std::string& replay);
+
 }  // namespace penstock
