@@ -2,8 +2,9 @@
 """Compares the layers listed in ARCHITECTURE.md with the #include lines of the sources.
 
 A layer may include itself, base, and the layers the list names. Nobody includes another layer's
-internal/ headers, and nothing in base/, plan/ or launch/ includes libtorch. Every finding is printed with
-file and line; the exit status is 1 if there is any.
+internal/ headers, and nothing in base/, plan/ or launch/ includes libtorch. No two headers define a type of
+one name, also internal ones: they share a namespace, and the linker would take one for the other. Every
+finding is printed with file and line; the exit status is 1 if there is any.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import re
 import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
+TYPE = re.compile(r"^(?:struct|class|enum class) (\w+)\b(?!::)[^;]*$")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 EVERYTHING = "everything"
 
@@ -84,6 +86,19 @@ def findings_in(path, root, allowed):
             )
 
 
+def find_shared_names(headers, root):
+    first = {}
+    for path in headers:
+        name = path.relative_to(root).as_posix()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            match = TYPE.match(line)
+            if match is None:
+                continue
+            place = first.setdefault(match.group(1), f"{name}:{number}")
+            if place != f"{name}:{number}":
+                yield f"{name}:{number}: defines {match.group(1)}, as does {place}; rename one of them"
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -98,6 +113,7 @@ def main():
         if path.suffix in (".h", ".cpp")
     )
     findings = [finding for path in files for finding in findings_in(path, root, allowed)]
+    findings += find_shared_names((path for path in files if path.suffix == ".h"), root)
     used = {layer_of(path.relative_to(root).as_posix()) for path in files}
     findings += [f"ARCHITECTURE.md: layer {name} has no files" for name in sorted(set(allowed) - used)]
     for finding in findings:

@@ -70,6 +70,15 @@ class CheckLayers(unittest.TestCase):
     def test_layer_that_is_not_listed(self):
         self.expect_finding({"src/penstock/plan/extra/a.h": "\n"}, "layer extra is not listed")
 
+    def test_types_of_one_name(self):
+        self.expect_finding(
+            {
+                "src/penstock/plan/schedule/wait.h": "struct Wait {\n};\nclass Wait::State {\n",
+                "src/penstock/plan/passes/internal/wait.h": "struct Wait;\nstruct Wait {\n};\n",
+            },
+            "src/penstock/plan/schedule/wait.h:1: defines Wait, as does src/penstock/plan/passes/internal/wait.h:2",
+        )
+
     def test_listed_layer_without_files(self):
         listed = ARCHITECTURE.replace("apps ", "ghost     -> schedule\napps ")
         self.expect_finding({"ARCHITECTURE.md": listed}, "layer ghost has no files")

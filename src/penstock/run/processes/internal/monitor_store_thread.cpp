@@ -137,7 +137,7 @@ void Monitor::State::judge_wait() {
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
   const std::chrono::nanoseconds grace = std::min<std::chrono::nanoseconds>(kGrace, step->deadline);
-  for (const Wait& wait : waits_of(*step->program, rank_, self)) {
+  for (const PeerWait& wait : waits_of(*step->program, rank_, self)) {
     const std::optional<RankPosition> peer = position_of(wait.rank);
     judge_.look_at_peer(wait.rank, peer.value_or(RankPosition()), Clock::now());
     // What it has sent before may be here, and not taken yet.

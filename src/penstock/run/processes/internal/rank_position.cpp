@@ -27,7 +27,7 @@ int find_send(const Schedule& program, int rank, ActionKind kind, int stage, int
 
 // Ranks that all have the stage of `action` are replicas, and wait for each other's parts.
 bool add_waits_for_replicas(const Schedule& program, int rank, const Action& action,
-                            std::vector<Wait>& waits) {
+                            std::vector<PeerWait>& waits) {
   bool has_replicas = false;
   for (int other = 0; other < program.num_ranks(); ++other) {
     if (other == rank) continue;
@@ -54,8 +54,8 @@ bool add_waits_for_replicas(const Schedule& program, int rank, const Action& act
 }
 
 // Those that the action at `position` cannot do without.
-std::vector<Wait> waits_at(const Schedule& program, Position position) {
-  std::vector<Wait> waits;
+std::vector<PeerWait> waits_at(const Schedule& program, Position position) {
+  std::vector<PeerWait> waits;
   const int num_stages = extent_of(program).num_stages;
   const Placement placement = placement_of(program, num_stages);
   for_each_part(action_at(program, position), [&](const Action& action) {
@@ -96,7 +96,7 @@ const RankPosition& of(const std::vector<RankPosition>& positions, int rank) {
 }
 
 // What the rank that is waited for has done about it.
-std::string describe_part(const RankPosition& peer, const Wait& wait, int num_steps) {
+std::string describe_part(const RankPosition& peer, const PeerWait& wait, int num_steps) {
   if (!peer.is_known) return "which does not answer";
   if (wait.send_step < 0) return {};
   const bool has_sent =
@@ -133,7 +133,7 @@ std::string describe_known(const Schedule& program, int rank, const RankPosition
     return fmt::format("works on {}", action_text(program, rank, position.finished));
   }
   std::string text = fmt::format("waits at {}", place_text(program, rank, position));
-  for (const Wait& wait : waits_of(program, rank, position)) {
+  for (const PeerWait& wait : waits_of(program, rank, position)) {
     const std::string part = part_of(wait);
     text += fmt::format(" for {} {}{}{}", names[static_cast<std::size_t>(wait.rank)], wait.text,
                         part.empty() ? "" : ", ", part);
@@ -145,7 +145,7 @@ std::string describe_position(const Schedule& program, const std::vector<RankPos
                               const std::vector<std::string>& names, int rank) {
   const RankPosition& position = of(positions, rank);
   if (!position.is_known) return "does not answer: stopped, or cut off";
-  return describe_known(program, rank, position, names, [&](const Wait& wait) {
+  return describe_known(program, rank, position, names, [&](const PeerWait& wait) {
     return describe_part(of(positions, wait.rank), wait, position.num_steps);
   });
 }
@@ -183,7 +183,7 @@ RankPosition parse_position(const std::string& text) {
   return position;
 }
 
-std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition& position) {
+std::vector<PeerWait> waits_of(const Schedule& program, int rank, const RankPosition& position) {
   const ExchangeProgress& exchange = position.exchange;
   if (exchange.partner >= 0 && exchange.partner < program.num_ranks()) {
     return {{.rank = exchange.partner, .text = text_of(exchange)}};
@@ -205,7 +205,7 @@ std::string describe_positions(const Schedule& program, const std::vector<RankPo
 std::string describe_alone(const Schedule& program, int rank, const RankPosition& position,
                            const std::vector<std::string>& names) {
   return describe_known(program, rank, position, names,
-                        [](const Wait& /*wait*/) { return std::string(); });
+                        [](const PeerWait& /*wait*/) { return std::string(); });
 }
 
 std::string blame(const Schedule& program, const std::vector<RankPosition>& positions,
@@ -254,7 +254,7 @@ std::string write_replay(const Schedule& program, const std::vector<RankPosition
       }
     }
     if (position.is_waiting) {
-      for (const Wait& wait : waits_of(program, rank, position)) {
+      for (const PeerWait& wait : waits_of(program, rank, position)) {
         entry["waits_for"].push_back({{"rank", wait.rank}, {"why", wait.text}});
       }
     }

@@ -27,12 +27,12 @@ std::string to_text(const RankPosition& position);
 RankPosition parse_position(const std::string& text);
 
 // Another rank that `rank` of `program`, which waits at `position`, cannot do without.
-struct Wait {
+struct PeerWait {
   int rank = -1;
   int send_step = -1;  // at which that rank sends what is waited for; -1: it has to receive
   std::string text;    // "to send the activations of microbatch 3", "to take ..."
 };
-std::vector<Wait> waits_of(const Schedule& program, int rank, const RankPosition& position);
+std::vector<PeerWait> waits_of(const Schedule& program, int rank, const RankPosition& position);
 
 // Says of every rank of `program` what it does and whom it waits for, a line each. `names` are the
 // ranks as messages have them, such as "rank 2 (pid 4711 on a)".
