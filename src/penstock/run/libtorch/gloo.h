@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "penstock/run/libtorch/c10d.h"
+#include "penstock/run/libtorch/sigpipe_block.h"
 
 // Gloo as libtorch 1.13 and 2.x have it: held as what it is, because its base class differs.
 namespace penstock {
@@ -38,8 +39,9 @@ struct GlooGroup {
 inline auto make_gloo_device(const std::string& address) {
   return std::async(std::launch::async,
                     [&address] {
+                      const SigpipeBlock block;
                       const sched_param no_priority{};
-                      // Threads inherit it. Whoever has chosen another policy than the default
+                      // Threads inherit both. Whoever has chosen another policy than the default
                       // keeps it.
                       if (sched_getscheduler(0) == SCHED_OTHER) {
                         sched_setscheduler(0, SCHED_BATCH, &no_priority);
@@ -60,6 +62,7 @@ inline GlooPtr make_gloo(const GlooGroup& group) {
   options->devices.push_back(make_gloo_device(group.address));
   std::packaged_task<GlooPtr()> connect(
       [store = group.store, rank = group.rank, size = group.size, options] {
+        const SigpipeBlock block;
         return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
       });
   std::future<GlooPtr> connected = connect.get_future();
@@ -79,6 +82,19 @@ inline GlooPtr make_gloo(const GlooGroup& group) {
   }
   thread.join();
   return connected.get();
+}
+
+inline WorkPtr gloo_send(const GlooPtr& gloo, std::vector<at::Tensor>& tensors, int to_rank,
+                         int tag) {
+  const SigpipeBlock block;
+  return gloo->send(tensors, to_rank, tag);
+}
+
+// Writes as well: it tells the sender that there is room.
+inline WorkPtr gloo_receive(const GlooPtr& gloo, std::vector<at::Tensor>& tensors, int from_rank,
+                            int tag) {
+  const SigpipeBlock block;
+  return gloo->recv(tensors, from_rank, tag);
 }
 
 }  // namespace penstock

@@ -94,7 +94,8 @@ class GlooTransport final : public Transport {
     ReceiveBuffer& buffer = incoming.take_buffer(pool_, incoming.room);
     try {
       incoming.operation = with_peer(from_rank, key, [&] {
-        return GlooOperation(gloo_->recv(buffer.as_tensors(), from_rank, tag_of(key, Part::First)));
+        return GlooOperation(
+            gloo_receive(gloo_, buffer.as_tensors(), from_rank, tag_of(key, Part::First)));
       });
     } catch (const TransportError&) {
       incoming.drop();
@@ -195,7 +196,8 @@ class GlooTransport final : public Transport {
                                            static_cast<std::int64_t>(end))};
     }
     piece.operation = with_peer(outgoing.to_rank, outgoing.key, [&] {
-      return GlooOperation(gloo_->send(piece.bytes, outgoing.to_rank, tag_of(outgoing.key, part)));
+      return GlooOperation(
+          gloo_send(gloo_, piece.bytes, outgoing.to_rank, tag_of(outgoing.key, part)));
     });
   }
 
@@ -237,7 +239,7 @@ class GlooTransport final : public Transport {
         0, static_cast<std::int64_t>(incoming.room), static_cast<std::int64_t>(size))};
     incoming.room = size;
     incoming.operation = with_peer(from_rank, key, [&] {
-      return GlooOperation(gloo_->recv(rest, from_rank, tag_of(key, Part::Rest)));
+      return GlooOperation(gloo_receive(gloo_, rest, from_rank, tag_of(key, Part::Rest)));
     });
     await(incoming, from_rank, key);
   }
