@@ -45,6 +45,21 @@ void let_go_of_server(Owner owner) {
       options.rank, options.master_address, options.master_port, cause));
 }
 
+// Connects in a thread of its own, which is left behind if nobody takes the result: libtorch cannot
+// be interrupted there. 1.13 leaves it to the kernel how long it tries, which is minutes, and 2.x
+// waits without end for the first answer.
+template <typename Connect>
+std::future<StorePtr> connect_alone(Connect connect) {
+  std::packaged_task<StorePtr()> task(std::move(connect));
+  std::future<StorePtr> store = task.get_future();
+  std::thread(std::move(task)).detach();
+  return store;
+}
+
+bool is_late(const std::future<StorePtr>& store, const WorldOptions& options) {
+  return store.wait_for(longest_answer(options.timeout)) == std::future_status::timeout;
+}
+
 // A server that has listened before and does not any more is gone.
 enum class Server { MayComeLater, HasListened };
 
@@ -61,19 +76,13 @@ StorePtr connect_to_master(const WorldOptions& options, Server server) {
         "whether MASTER_ADDR and MASTER_PORT are those of its host",
         options.rank, to_string(master), seconds(options.timeout), error));
   }
-  // libtorch 1.13 leaves it to the kernel how long it tries to connect, which is minutes; it is
-  // left behind then.
-  std::packaged_task<StorePtr()> task([options] {
-    StorePtr store =
+  std::future<StorePtr> store = connect_alone([options] {
+    StorePtr connection =
         make_tcp_store(options.master_address, options.master_port, false, options.timeout);
-    greet(*store);
-    return store;
+    greet(*connection);
+    return connection;
   });
-  std::future<StorePtr> store = task.get_future();
-  std::thread(std::move(task)).detach();
-  if (store.wait_for(longest_answer(options.timeout)) == std::future_status::timeout) {
-    throw_no_answer(options, "connections are not accepted");
-  }
+  if (is_late(store, options)) throw_no_answer(options, "connections are not accepted");
   try {
     return store.get();
   } catch (const std::exception& error) {
@@ -81,11 +90,25 @@ StorePtr connect_to_master(const WorldOptions& options, Server server) {
   }
 }
 
+[[noreturn]] void throw_held_up(const WorldOptions& options, const std::string& cause) {
+  throw WorldError(
+      fmt::format("rank 0 listens on {}, but gets no answer there itself, so somebody may have "
+                  "sent half of a message to that port: {}",
+                  to_string(Endpoint{options.master_address, options.master_port}), cause));
+}
+
 StorePtr listen_as_master(const WorldOptions& options) {
   const Endpoint master{options.master_address, options.master_port};
+  std::future<StorePtr> listening = connect_alone([options] {
+    return make_tcp_store(options.master_address, options.master_port, true, options.timeout);
+  });
+  if (is_late(listening, options)) {
+    throw_held_up(options,
+                  fmt::format("waited {:.3g} s", seconds(longest_answer(options.timeout))));
+  }
   StorePtr store;
   try {
-    store = make_tcp_store(options.master_address, options.master_port, true, options.timeout);
+    store = listening.get();
   } catch (const std::exception&) {
     throw WorldError(
         fmt::format("rank 0 cannot listen on {}: the port is in use, or not allowed; choose "
@@ -96,10 +119,7 @@ StorePtr listen_as_master(const WorldOptions& options) {
     greet(*store);
   } catch (const std::exception& error) {
     let_go_of_server(std::move(store));
-    throw WorldError(
-        fmt::format("rank 0 listens on {}, but gets no answer there itself, so somebody may have "
-                    "sent half of a message to that port: {}",
-                    to_string(master), error.what()));
+    throw_held_up(options, error.what());
   }
   return store;
 }
