@@ -103,13 +103,13 @@ void write_to_a_broken_connection(Break when, std::int64_t values) {
   });
 }
 
-TEST(BrokenConnection, IsAnErrorForTheThreadThatSends) {
+TEST(GlooConnection, WhenBrokenIsAnErrorForTheThreadThatSends) {
   if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
   write_to_a_broken_connection(Break::BeforeTheSend, 1);
 }
 
 // More than the kernel takes at once: the rest is written by the thread of Gloo.
-TEST(BrokenConnection, IsAnErrorForTheThreadOfGloo) {
+TEST(GlooConnection, WhenBrokenIsAnErrorForTheThreadOfGloo) {
   if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
   write_to_a_broken_connection(Break::AfterTheSend, 16 << 20);
 }
