@@ -33,7 +33,8 @@ set(configure "${CMAKE_COMMAND}" -S "${outside}" -B "${WORK_DIR}/build" -G "${GE
   "-DCMAKE_CXX_COMPILER=${CXX_COMPILER}" ${flags})
 
 if(WAY STREQUAL "add_subdirectory")
-  run(${configure} "-DPENSTOCK_SOURCE_DIR=${SOURCE_DIR}" -DPENSTOCK_BUILD_RUN=OFF)
+  run(${configure} "-DPENSTOCK_SOURCE_DIR=${SOURCE_DIR}" -DPENSTOCK_BUILD_RUN=OFF
+    -DPENSTOCK_UNITY_BUILD=ON)
 elseif(WAY STREQUAL "debian_package")
   include("${CMAKE_CURRENT_LIST_DIR}/debian_package.cmake")
   unpack_debian_packages("${WORK_DIR}/root")
