@@ -232,7 +232,9 @@ void add_step_command(CLI::App& bench, Answer& answer) {
 
 void add_bench_command(CLI::App& program, Answer& answer) {
   auto* command = program.add_subcommand("bench", "Measure pipelines on this machine");
-  command->footer("Examples:\n  penstock bench step --schedule 1f1b\n  penstock bench transport");
+  command->footer(
+      "Examples:\n  penstock bench step --schedule 1f1b\n  penstock bench transport --sizes "
+      "4,65536");
   command->require_subcommand(1);
   add_step_command(*command, answer);
   add_bench_transport_command(*command, answer);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "blas_core.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 
@@ -23,6 +24,7 @@ namespace {
   std::vector<char*> words = {name.data(), verb.data()};
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
+  set_blas_core(better_blas_core());  // loading libtorch a second time for it would take long
   execv(path.c_str(), words.data());
   throw Error(
       fmt::format("penstock {} needs the program {}, which cannot be started ({}); it is built "

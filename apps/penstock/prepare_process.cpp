@@ -1,23 +1,20 @@
 #include "prepare_process.h"
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
+#include "blas_core.h"
 #include "penstock/run/threads/process_tuning.h"
 #include "sibling_ranks.h"
 
 namespace penstock {
 
 void prepare_process() {
-  constexpr const char* kVariable = "OPENBLAS_CORETYPE";
-  const std::string core = better_blas_core();
-  // If it is set already, this is the second start, or the user knows better.
-  if (!core.empty() && std::getenv(kVariable) == nullptr) {
-    setenv(kVariable, core.c_str(), /*overwrite=*/0);
+  if (const std::string core = better_blas_core(); !core.empty()) {
+    set_blas_core(core);
     std::vector<std::string> arguments = own_command_line();
     std::vector<char*> pointers;
     pointers.reserve(arguments.size() + 1);

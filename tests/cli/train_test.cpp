@@ -321,5 +321,13 @@ TEST_F(TrainProgram, RefusesAPlaceForCheckpointsThatIsNone) {
   EXPECT_EQ(train("--steps 1 --checkpoint new/one").exit_status, 0);
 }
 
+// Loading takes longer than most that is done afterwards. The dynamic linker tells of every program
+// that it starts: `penstock` and, in its place, `penstock-run`.
+TEST_F(TrainProgram, LoadsLibtorchOnce) {
+  const ProgramResult result = run_shell(
+      "LD_DEBUG=statistics penstock train --model nope 2>&1 | grep -c 'total startup time'");
+  EXPECT_EQ(result.output, "2\n");
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -1,7 +1,5 @@
 #include "penstock/run/threads/process_tuning.h"
 
-#include <string_view>
-
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -16,22 +14,6 @@ void use_one_blas_thread() {
     return true;
   }();
   static_cast<void>(is_done);
-}
-
-std::string better_blas_core() {
-#if defined(__x86_64__)
-  using CoreName = const char* (*)();
-  const auto core_name = reinterpret_cast<CoreName>(dlsym(RTLD_DEFAULT, "openblas_get_corename"));
-  // What OpenBLAS falls back to.
-  if (core_name == nullptr || std::string_view(core_name()) != "Prescott") return "";
-  const bool is_wide =
-      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-      __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0;
-  if (is_wide) return "SkylakeX";
-  const bool is_modern = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-  if (is_modern) return "Haswell";
-#endif
-  return "";
 }
 
 void keep_freed_memory() {
