@@ -5,7 +5,7 @@ function(penstock_target target)
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF
     UNITY_BUILD ${PENSTOCK_UNITY_BUILD}
-    UNITY_BUILD_BATCH_SIZE 8
+    UNITY_BUILD_BATCH_SIZE 16
     UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include)")
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Wold-style-cast
@@ -32,7 +32,7 @@ function(penstock_reuse_torch_header target)
   if(TARGET penstock_torch_test_header)
     # As the header has.
     target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O0>)
+    target_compile_options(${target} PRIVATE ${PENSTOCK_TEST_FLAGS})
     target_precompile_headers(${target} REUSE_FROM penstock_torch_test_header)
   endif()
 endfunction()

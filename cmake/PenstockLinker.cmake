@@ -1,0 +1,6 @@
+# Links with gold where it is there: some sixty programs take a third of the time.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -fuse-ld=gold PENSTOCK_HAS_GOLD)
+if(PENSTOCK_HAS_GOLD)
+  add_link_options(-fuse-ld=gold)
+endif()
