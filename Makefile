@@ -31,7 +31,7 @@ build:
 
 demo:
 	$(say) 'Building the program, as `make test` does'
-	@tools/install_packages.sh build run bench test
+	@tools/install_packages.sh build run bench run-test
 	@tools/build.sh dev penstock_program
 	$(say) 'Generating a zero-bubble schedule for 3 ranks and 3 microbatches, lowered to sends and receives'
 	@mkdir -p $(dir $(DEMO))

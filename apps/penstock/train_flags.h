@@ -10,7 +10,7 @@ namespace penstock {
 // The options of penstock train.
 struct TrainFlags {
   RunFlags run;
-  int steps = 500;
+  int steps = 400;
   std::string optimizer = "AdamW";
   double learning_rate = 5e-3;
   double least_learning_rate = 5e-4;
