@@ -306,7 +306,7 @@ void add_train_command(CLI::App& program, Answer& answer) {
       "microbatches, the\n"
       "optimizer and the seed: not on the schedule, the ranks or how they reach each other, to the "
       "last\n"
-      "bit. LoopedBFS and replicas with several microbatches each add gradients in another order.\n"
+      "bit. Replicas with several microbatches each add gradients in another order.\n"
       "Ctrl-C finishes the step, writes a checkpoint if there is a folder for it, and ends with "
       "status 130;\n"
       "--resume goes on as if nothing had happened, under any schedule and with any replicas.\n"

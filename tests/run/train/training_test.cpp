@@ -11,6 +11,7 @@
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/passes/lower.h"
 #include "penstock/plan/prover/check.h"
+#include "penstock/plan/schedule/csv.h"
 #include "penstock/run/train/pipeline_plan.h"
 #include "penstock/run/train/run_figures.h"
 #include "penstock/run/train/tensor_data.h"
@@ -42,8 +43,6 @@ TEST(Trainer, HasTheSameLossesUnderEverySchedule) {
   EXPECT_LT(expected.back(), expected.front());
   for (const ScheduleFamily& family : schedule_families()) {
     if (family.name == "ForwardOnly") continue;
-    // Takes the backwards in the reverse order, so that gradients are added in another one.
-    if (family.name == "LoopedBFS") continue;
     for (const int num_ranks : {1, 2, 4}) {
       if (family.num_ranks != ScheduleFamily::kAnyNumber && family.num_ranks != num_ranks) continue;
       SCOPED_TRACE(std::string(family.name) + " p=" + std::to_string(num_ranks));
@@ -166,6 +165,20 @@ TEST(PipelinePlan, SearchLeavesTheModelAsItWas) {
     EXPECT_TRUE(tensor.tensor.equal(before[tensor.name])) << tensor.name;
     EXPECT_FALSE(tensor.tensor.grad().defined()) << tensor.name;
   }
+}
+
+// As any schedule file that takes microbatches in an order of its own.
+TEST(PipelinePlan, NumbersMicrobatchesInTheOrderOfTheirGradients) {
+  const auto points = make_points(1);
+  const RunModel model = make_run_model({.name = "mlp"}, *points, 2, kSmallSeed);
+  const Batch batch = points->take({0, 1, 2, 3});
+  const PipelinePlan plan = make_plan(model,
+                                      {.schedule = "mine.csv",
+                                       .custom = read_csv("0F0,0F1,0B1,0B0\n", "mine.csv"),
+                                       .num_ranks = 1,
+                                       .num_microbatches = 2},
+                                      make_loss("auto", batch.targets), batch);
+  EXPECT_EQ(write_csv(plan.schedule), "0F1,0F0,0B0,0B1\n");
 }
 
 TEST(PipelinePlan, GoesToOtherProcessesAsText) {

@@ -12,6 +12,7 @@
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
 #include "penstock/plan/generators/registry.h"
+#include "penstock/plan/passes/renumber_microbatches.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/plan/schedule/placement.h"
 #include "penstock/plan/search/search.h"
@@ -140,10 +141,8 @@ void require_fit(const PlanRequest& request) {
   }
 }
 
-}  // namespace
-
-PipelinePlan make_plan(const RunModel& model, const PlanRequest& request, const LossFunction& loss,
-                       const Batch& batch) {
+PipelinePlan plan_as_numbered(const RunModel& model, const PlanRequest& request,
+                              const LossFunction& loss, const Batch& batch) {
   if (request.custom) {
     require_fit(request);
     return fixed_plan(model, request.schedule, *request.custom);
@@ -154,6 +153,15 @@ PipelinePlan make_plan(const RunModel& model, const PlanRequest& request, const 
                             .num_microbatches = request.num_microbatches,
                             .stages_per_rank = request.stages_per_rank};
   return fixed_plan(model, std::string(family.name), make_schedule(family.name, shape));
+}
+
+}  // namespace
+
+PipelinePlan make_plan(const RunModel& model, const PlanRequest& request, const LossFunction& loss,
+                       const Batch& batch) {
+  PipelinePlan plan = plan_as_numbered(model, request, loss, batch);
+  plan.schedule = renumber_microbatches(plan.schedule);
+  return plan;
 }
 
 CutPositions cut_positions(const CapturedModel& model, const std::vector<int>& cuts) {

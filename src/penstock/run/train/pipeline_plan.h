@@ -31,7 +31,9 @@ struct PlanRequest {
   int stages_per_rank = 0;  // 0: as the schedule has it
 };
 
-// Chooses the order, and cuts the model into stages that take about the same time. "search" trains
+// Chooses the order, and cuts the model into stages that take about the same time. Microbatches are
+// numbered in the order in which gradients are added, so that results do not depend on the schedule
+// (see renumber_microbatches()). "search" trains
 // a few steps on `batch` with ranks as threads, measures what the stages cost, with one stage per
 // rank and with two, and looks for the order that such costs ask for. Parameters, gradients,
 // buffers and random generators are left as they were.
