@@ -319,8 +319,10 @@ std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
       .dump();
 }
 
-RunSetup prepare_run(const CLI::App& command, RunFlags& flags) {
-  const PlanRequest request = plan_request(command, flags);
+RunSetup prepare_run(const CLI::App& command, RunFlags& flags,
+                     const std::function<void(const std::string&)>& tell) {
+  PlanRequest request = plan_request(command, flags);
+  request.tell = tell;
   require_divisible(flags);
   require_fit(request, flags);
   require_world(flags);

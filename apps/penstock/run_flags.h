@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,8 +87,8 @@ std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path
 // What a checkpoint keeps of the options, for apply_checkpoint(), and of the data.
 std::string checkpoint_note(const CLI::App& command, const Dataset& data);
 
-// Everything that a run needs before its ranks start. Throws Error for what is wrong with the
-// question: files, names, sizes.
+// Everything that a run needs before its ranks start. `tell` hears of a search while it goes on.
+// Throws Error for what is wrong with the question: files, names, sizes.
 struct RunSetup {
   std::shared_ptr<const Dataset> data;
   std::shared_ptr<const Dataset> training;
@@ -96,7 +97,8 @@ struct RunSetup {
   LossFunction loss;
   PipelinePlan plan;  // of the first process alone
 };
-RunSetup prepare_run(const CLI::App& command, RunFlags& flags);
+RunSetup prepare_run(const CLI::App& command, RunFlags& flags,
+                     const std::function<void(const std::string& line)>& tell = {});
 
 // The ranks of a run: threads, or processes that are started here unless they are there already.
 class RunRanks {

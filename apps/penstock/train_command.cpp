@@ -237,7 +237,8 @@ Answer TrainCommand::run() {
   if (!flags_.log_path.empty()) require_log_place(flags_.log_path);
   take_up_checkpoint();
   const TrainerOptions options = trainer_options(flags_);
-  RunSetup setup = prepare_run(command_, flags_.run);
+  RunSetup setup = prepare_run(command_, flags_.run,
+                               [this](const std::string& line) { talk_.say("{}\n", line); });
   RunRanks ranks(flags_.run, setup);
   RunPipeline pipeline(setup.model, setup.plan,
                        {.loss = setup.loss,

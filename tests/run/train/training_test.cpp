@@ -1,3 +1,4 @@
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "penstock/plan/passes/lower.h"
 #include "penstock/plan/prover/check.h"
 #include "penstock/plan/schedule/csv.h"
+#include "penstock/run/train/internal/searched_plan.h"
 #include "penstock/run/train/pipeline_plan.h"
 #include "penstock/run/train/run_figures.h"
 #include "penstock/run/train/tensor_data.h"
@@ -26,6 +28,8 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Lt;
@@ -165,6 +169,70 @@ TEST(PipelinePlan, SearchLeavesTheModelAsItWas) {
     EXPECT_TRUE(tensor.tensor.equal(before[tensor.name])) << tensor.name;
     EXPECT_FALSE(tensor.tensor.grad().defined()) << tensor.name;
   }
+}
+
+// The loss is no part of the model, and not measured with it; here, it takes far longer.
+TEST(PipelinePlan, SearchMakesRoomForACostlyLoss) {
+  const auto points = make_points(1);
+  const RunModel model =
+      make_run_model({.name = "mlp", .layers = 8, .width = 64}, *points, 2, kSmallSeed);
+  const Batch batch = points->take({0, 1, 2, 3, 4, 5, 6, 7});
+  const LossFunction costly = [](const torch::Tensor& output, const torch::Tensor& /*target*/) {
+    const torch::Tensor matrix = torch::ones({100, 100});
+    for (int repeat = 0; repeat < 6; ++repeat) torch::mm(matrix, matrix);
+    return output.square().mean();
+  };
+  PlanRequest request{
+      .schedule = "search", .num_ranks = 2, .num_microbatches = 4, .stages_per_rank = 1};
+  std::string told;
+  request.tell = [&told](const std::string& line) { told += line + "\n"; };
+  const PipelinePlan plan = make_plan(model, request, costly, batch);
+  const PipelinePlan usual =
+      make_plan(model, {.num_ranks = 2, .num_microbatches = 4}, costly, batch);
+  ASSERT_EQ(plan.cuts.size(), 1U);
+  EXPECT_GT(plan.cuts.front(), usual.cuts.front());
+  EXPECT_EQ(told,
+            "search: training 4 steps to measure 2 stages\n"
+            "search: the stages are uneven; cutting the model anew\n"
+            "search: training 4 steps to measure 2 stages\n");
+  EXPECT_THAT(plan.remark, HasSubstr("search: 1 stage per rank"));
+  EXPECT_THAT(plan.remark, ContainsRegex("stages take [0-9.]+, [0-9.]+ % of the time, cut anew"));
+}
+
+using std::chrono::microseconds;
+
+StageCost stage_cost(int forward, int backward) {
+  StageCost cost;
+  cost.forward = microseconds(forward);
+  cost.input_backward = microseconds(backward / 2);
+  cost.weight_backward = microseconds(backward - backward / 2);
+  return cost;
+}
+
+TEST(CorrectedCosts, KeepTheSharesOfPiecesAndLeaveTheLossWithTheLast) {
+  const auto piece = [](int forward, int backward) {
+    LayerCost cost;
+    cost.forward = microseconds(forward);
+    cost.backward = microseconds(backward);
+    return cost;
+  };
+  PolicyReport balance;
+  balance.pieces = {piece(10, 20), piece(30, 60), piece(20, 40), piece(20, 40)};
+  balance.stages = {
+      {.first_layer = 0, .end_layer = 2, .forward = microseconds(40), .backward = microseconds(80)},
+      {.first_layer = 2,
+       .end_layer = 4,
+       .forward = microseconds(40),
+       .backward = microseconds(80)}};
+  CostModel measured;
+  measured.stages = {stage_cost(80, 120), stage_cost(180, 121)};
+  // Twice the forwards and 1.5 times the backwards; of the last stage, 100 and 1 are the loss.
+  EXPECT_THAT(corrected_costs(balance, measured),
+              ElementsAre(piece(20, 30), piece(60, 90), piece(40, 60), piece(140, 61)));
+  // The last stage is the faster one: no loss to be seen.
+  measured.stages = {stage_cost(80, 160), stage_cost(20, 40)};
+  EXPECT_THAT(corrected_costs(balance, measured),
+              ElementsAre(piece(20, 40), piece(60, 120), piece(10, 20), piece(10, 20)));
 }
 
 // As any schedule file that takes microbatches in an order of its own.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -78,6 +79,21 @@ SplitPolicy split_by_time(int num_stages, std::shared_ptr<PolicyReport> report,
     std::vector<LayerCost> costs = costs_of(pieces);
     time_pieces(model, cuts_between(pieces), example, options.num_runs, costs);
     return balance_pieces(pieces, std::move(costs), num_stages, report.get());
+  };
+}
+
+SplitPolicy split_by_costs(int num_stages, std::vector<LayerCost> pieces,
+                           std::shared_ptr<PolicyReport> report) {
+  require_stages(num_stages);
+  return [num_stages, costs = std::move(pieces), report = std::move(report)](
+             const CapturedModel& model, const Microbatch& /*example*/) {
+    const std::vector<Piece> found = find_pieces(model, num_stages);
+    if (found.size() != costs.size()) {
+      throw ArgumentError(fmt::format(
+          "the model has {}, but there are costs of {}",
+          counted(static_cast<long long>(found.size()), "piece", "pieces"), costs.size()));
+    }
+    return balance_pieces(found, costs, num_stages, report.get());
   };
 }
 

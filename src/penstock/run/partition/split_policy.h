@@ -37,4 +37,9 @@ struct TimePolicyOptions {
 SplitPolicy split_by_time(int num_stages, std::shared_ptr<PolicyReport> report = nullptr,
                           const TimePolicyOptions& options = {});
 
+// As split_by_time(), but with costs that are known: those of the pieces in the report of another
+// policy for the same model and number of stages, perhaps with other times.
+SplitPolicy split_by_costs(int num_stages, std::vector<LayerCost> pieces,
+                           std::shared_ptr<PolicyReport> report = nullptr);
+
 }  // namespace penstock

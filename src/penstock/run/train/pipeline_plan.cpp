@@ -1,8 +1,6 @@
 #include "penstock/run/train/pipeline_plan.h"
 
 #include <algorithm>
-#include <iterator>
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,12 +13,8 @@
 #include "penstock/plan/passes/renumber_microbatches.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/plan/schedule/placement.h"
-#include "penstock/plan/search/search.h"
-#include "penstock/run/capture/saved_state.h"
-#include "penstock/run/measure/profile_recorder.h"
 #include "penstock/run/partition/split_policy.h"
-#include "penstock/run/pipe/pipe.h"
-#include "penstock/run/pipeline/pipeline_schedule.h"
+#include "penstock/run/train/internal/searched_plan.h"
 
 namespace penstock {
 namespace {
@@ -39,85 +33,6 @@ std::vector<int> numbers_of(const CapturedModel& model, const CutPositions& cuts
 
 CutPositions balanced_cuts(const RunModel& model, int num_stages) {
   return split_by_time(num_stages)(model.captured, model.example);
-}
-
-// What the stages cost when they are trained under `order`.
-CostModel measure_costs(const RunModel& model, const CutPositions& cuts, const Schedule& order,
-                        const LossFunction& loss, const Batch& batch) {
-  constexpr int kSteps = 4;
-  const Pipe pipe(split_graph(model.captured, cuts));
-  std::vector<at::Tensor> buffers;
-  for (const auto& [name, tensor] : pipe.named_buffers()) buffers.push_back(tensor);
-  const SavedState saved(buffers);
-  const SavedGradients gradients(pipe.parameters());
-  const auto recorder = std::make_shared<ProfileRecorder>();
-  PipelineSchedule pipeline(pipe.build_stages(), order,
-                            {.num_microbatches = extent_of(order).num_microbatches,
-                             .loss = loss,
-                             .observers = {recorder},
-                             .intra_op_threads = 1});
-  for (int step = 0; step < kSteps; ++step) {
-    pipeline.step({batch.inputs},
-                  {.target = batch.targets, .return_outputs = false, .seed = std::uint64_t{0}});
-  }
-  return recorder->profile(pipeline.stages()).costs;
-}
-
-struct Candidate {
-  SearchResult found;
-  CutPositions cuts;
-};
-
-// Measures with a schedule that has I and W apart, so that each has a time of its own.
-Candidate search_with(const RunModel& model, const PlanRequest& request, const LossFunction& loss,
-                      const Batch& batch, const char* measured_with, int stages_per_rank) {
-  const Schedule order =
-      make_schedule(measured_with,
-                    {.num_ranks = request.num_ranks, .num_microbatches = request.num_microbatches});
-  Candidate candidate;
-  candidate.cuts = balanced_cuts(model, stages_per_rank * request.num_ranks);
-  SearchOptions options;
-  options.num_ranks = request.num_ranks;
-  options.num_microbatches = request.num_microbatches;
-  options.costs = measure_costs(model, candidate.cuts, order, loss, batch);
-  options.objective = SearchObjective::Makespan;
-  candidate.found = search(options);
-  return candidate;
-}
-
-PipelinePlan searched_plan(const RunModel& model, const PlanRequest& request,
-                           const LossFunction& loss, const Batch& batch) {
-  if (request.stages_per_rank > 2) {
-    throw ArgumentError(
-        fmt::format("a search decides between 1 and 2 stages per rank; {} is not among them",
-                    request.stages_per_rank));
-  }
-  std::optional<Candidate> best;
-  const auto consider = [&](const char* measured_with, int stages_per_rank) {
-    if (request.stages_per_rank != 0 && request.stages_per_rank != stages_per_rank) return;
-    try {
-      Candidate next = search_with(model, request, loss, batch, measured_with, stages_per_rank);
-      if (!best || next.found.figures.makespan < best->found.figures.makespan) {
-        best = std::move(next);
-      }
-    } catch (const SplitError&) {
-      if (stages_per_rank == 1 || request.stages_per_rank != 0) throw;  // too few places for a V
-    }
-  };
-  consider("ZB-H1", 1);
-  consider("ZBV", 2);
-  const SearchResult& found = best->found;
-  std::string remark = fmt::format("search: {} placement, found by {}; predicted bubble {:.1f} %",
-                                   search_placement_name(found.placement), found.method,
-                                   100 * found.figures.makespan_bubble);
-  if (found.best_built_in) {
-    remark += fmt::format(", {:.1f} % with {}", 100 * found.best_built_in->figures.makespan_bubble,
-                          found.best_built_in->name);
-  }
-  return {.name = "search",
-          .schedule = found.schedule,
-          .cuts = numbers_of(model.captured, best->cuts),
-          .remark = std::move(remark)};
 }
 
 PipelinePlan fixed_plan(const RunModel& model, std::string name, Schedule schedule) {
@@ -147,7 +62,13 @@ PipelinePlan plan_as_numbered(const RunModel& model, const PlanRequest& request,
     require_fit(request);
     return fixed_plan(model, request.schedule, *request.custom);
   }
-  if (same_name(request.schedule, "search")) return searched_plan(model, request, loss, batch);
+  if (same_name(request.schedule, "search")) {
+    SearchedPlan searched = search_plan(model, request, loss, batch);
+    return {.name = "search",
+            .schedule = std::move(searched.schedule),
+            .cuts = numbers_of(model.captured, searched.cuts),
+            .remark = std::move(searched.remark)};
+  }
   const ScheduleFamily& family = schedule_family(request.schedule);
   const ScheduleShape shape{.num_ranks = request.num_ranks,
                             .num_microbatches = request.num_microbatches,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ struct PipelinePlan {
   std::string name;       // of the schedule, for people
   Schedule schedule;      // a compute order or a program
   std::vector<int> cuts;  // positions in the graph of the model, before which a stage begins
-  std::string remark;     // how it was chosen, for people; may be empty
+  std::string remark;     // how it was chosen, for people: lines, or nothing
 
   int num_stages() const { return static_cast<int>(cuts.size()) + 1; }
 };
@@ -29,14 +30,18 @@ struct PlanRequest {
   int num_ranks = 2;
   int num_microbatches = 8;
   int stages_per_rank = 0;  // 0: as the schedule has it
+  // Hears what a search is doing, a line at a time, for people; may be empty.
+  std::function<void(const std::string& line)> tell = {};
 };
 
 // Chooses the order, and cuts the model into stages that take about the same time. Microbatches are
 // numbered in the order in which gradients are added, so that results do not depend on the schedule
-// (see renumber_microbatches()). "search" trains
-// a few steps on `batch` with ranks as threads, measures what the stages cost, with one stage per
-// rank and with two, and looks for the order that such costs ask for. Parameters, gradients,
-// buffers and random generators are left as they were.
+// (see renumber_microbatches()).
+//
+// "search" trains a few steps on `batch` with ranks as threads and measures what the stages cost,
+// with one stage per rank and with two. If that shows them to be uneven, as with a costly loss, it
+// cuts the model anew and measures again; then it looks for the order that such costs ask for.
+// Parameters, gradients, buffers and random generators are left as they were.
 //
 // Throws ArgumentError if the request makes no schedule, SplitError if the model has too few places
 // to be cut.
