@@ -136,9 +136,14 @@ std::string sha256_of(const InputFile& file) {
 
 void make_folder(const std::filesystem::path& path) {
   std::error_code error;
-  const bool is_new = std::filesystem::create_directories(path, error);
+  std::vector<std::filesystem::path> parents;  // of all folders that are new
+  for (std::filesystem::path folder = std::filesystem::absolute(path).lexically_normal();
+       !std::filesystem::exists(folder, error); folder = folder.parent_path()) {
+    parents.push_back(folder.parent_path());
+  }
+  std::filesystem::create_directories(path, error);
   if (error) fail_at(path, "cannot be created", error.value());
-  if (is_new) sync_folder(std::filesystem::absolute(path / "..").lexically_normal());
+  for (const std::filesystem::path& parent : parents) sync_folder(parent);
 }
 
 void make_new_folder(const std::filesystem::path& path) {

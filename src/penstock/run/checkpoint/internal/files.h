@@ -61,7 +61,8 @@ std::string read_text(const std::filesystem::path& path);
 std::string sha256_of(std::string_view text);
 std::string sha256_of(const InputFile& file);
 
-void make_folder(const std::filesystem::path& path);  // with those above it
+// With those above it, each of which lasts.
+void make_folder(const std::filesystem::path& path);
 void make_new_folder(const std::filesystem::path& path);
 // Makes what was created, renamed and removed in the folder last.
 void sync_folder(const std::filesystem::path& path);
