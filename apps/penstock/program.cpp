@@ -64,10 +64,12 @@ int run_program(int argc, char** argv, std::initializer_list<AddCommand> command
                    "penstock");
   program.formatter(std::make_shared<ExamplesFirst>());
   program.footer(
-      "Example:\n"
+      "Examples:\n"
       "  penstock generate 1f1b --ranks 4 --microbatches 8 --format table\n"
+      "  penstock train --model mlp --steps 20\n"
       "\n"
-      "Exit status: 0 done, 1 the answer is no or a run has failed, 2 the question was wrong.");
+      "Exit status: 0 done, 1 the answer is no or a run has failed, 2 the question was wrong,\n"
+      "130 Ctrl-C has stopped it (128 + the signal, for others).");
   program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
   program.require_subcommand(1);
   for (const AddCommand add : commands) add(program, answer);

@@ -239,7 +239,7 @@ void add_search_command(CLI::App& program, Answer& answer) {
       program.add_subcommand("search", "Find a schedule for given costs and a memory limit");
   command->footer(
       "Examples:\n"
-      "  penstock search --ranks 8 --microbatches 24 --costs 18.5,18.1,9.3 --hop 0.6 --memory 16 "
+      "  penstock search -p 8 -m 24 --costs 18.5,18.1,9.3 --hop 0.6 --memory 16 "
       "--output found.csv\n"
       "  penstock search -p 4 -m 8 --bytes 3000000,1000000 --memory 20MB --format json | penstock "
       "check -\n"

@@ -1,5 +1,6 @@
 #include "usage.h"
 
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -94,6 +95,22 @@ std::string problem_of(const CLI::App& program, const CLI::ParseError& error) {
   return error.what();
 }
 
+constexpr std::size_t kColumns = 100;
+
+// Breaks `text` between words, so that no line of several words is longer than `width`.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::istringstream words(text);
+  std::string result;
+  std::size_t length = 0;
+  for (std::string word; words >> word;) {
+    const bool fits = length + 1 + word.size() <= width;
+    if (!result.empty()) result += fits ? ' ' : '\n';
+    length = fits && !result.empty() ? length + 1 + word.size() : word.size();
+    result += word;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string usage_problem(const CLI::App& program, const CLI::ParseError& error) {
@@ -105,6 +122,21 @@ std::string ExamplesFirst::make_help(const CLI::App* app, std::string name,
   if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
   return make_description(app) + "\n" + make_footer(app) + "\n" + make_usage(app, std::move(name)) +
          make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode);
+}
+
+std::string ExamplesFirst::make_option_desc(const CLI::Option* option) const {
+  return wrapped(CLI::Formatter::make_option_desc(option), kColumns - get_column_width());
+}
+
+std::string ExamplesFirst::make_footer(const CLI::App* app) const {
+  std::istringstream lines(CLI::Formatter::make_footer(app));
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    // Examples are indented, and stay as they are.
+    const bool is_kept = line.starts_with(' ') || line.size() <= kColumns;
+    text += (is_kept ? line : wrapped(line, kColumns)) + "\n";
+  }
+  return text;
 }
 
 }  // namespace penstock

@@ -64,6 +64,14 @@ TEST(Help, OpensWithCommandsThatWork) {
   }
 }
 
+TEST(Help, FitsATerminal) {
+  for (const std::string& command : commands()) {
+    SCOPED_TRACE(command);
+    std::istringstream lines(run_shell("penstock " + command + " --help").output);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  }
+}
+
 TEST(Version, IsOneLine) {
   const ProgramResult result = run_penstock({"--version"});
   EXPECT_EQ(result.exit_status, 0);
