@@ -22,8 +22,9 @@ namespace {
 std::string short_number(double number) {
   constexpr double kThousand = 1e3;
   constexpr double kMillion = 1e6;
-  if (number < kThousand) return fmt::format("{:.0f}", number);
-  if (number < kMillion) return fmt::format("{:.3g}k", number / kThousand);
+  constexpr double kRoundedDown = 0.9995;  // of what is less, three digits stay three
+  if (number < kRoundedDown * kThousand) return fmt::format("{:.0f}", number);
+  if (number < kRoundedDown * kMillion) return fmt::format("{:.3g}k", number / kThousand);
   return fmt::format("{:.3g}M", number / kMillion);
 }
 
@@ -113,26 +114,41 @@ double TrainProgress::units_per_second() const {
 }
 
 std::vector<std::string> TrainProgress::fields(const StepFigures& figures) const {
-  const std::int64_t left = shape_.num_steps - figures.step;
+  const std::string num_steps = std::to_string(shape_.num_steps);
+  const bool is_even = talk_.is_terminal();
+  const auto padded = [is_even](const std::string& text, std::size_t width) {
+    return fmt::format("{:>{}}", text, is_even ? width : 0);
+  };
   std::vector<std::string> texts = {
-      fmt::format("step {}/{}", figures.step, shape_.num_steps),
-      fmt::format("loss {}", loss_text(figures.loss)),
-      fmt::format("{} {}/s", short_number(units_per_second()), shape_.unit),
-      fmt::format("bubble {:.1f} %", 100 * figures.bubble)};
+      fmt::format("step {}/{}", padded(std::to_string(figures.step), num_steps.size()), num_steps),
+      "loss " + padded(loss_text(figures.loss), std::string_view("1.2345").size()),
+      fmt::format("{} {}/s",
+                  padded(short_number(units_per_second()), std::string_view("12.3k").size()),
+                  shape_.unit)};
+  const std::int64_t left = shape_.num_steps - figures.step;
+  std::string time_left;
   if (left > 0 && num_timed_ > 0) {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-    texts.push_back(fmt::format("{} left", duration_text(seconds / static_cast<double>(num_timed_) *
-                                                         static_cast<double>(left))));
+    time_left =
+        duration_text(seconds / static_cast<double>(num_timed_) * static_cast<double>(left));
   }
+  if (is_even && time_left.empty()) time_left = left > 0 ? "-:--" : duration_text(0);
+  if (!time_left.empty()) {
+    texts.push_back(padded(time_left, std::string_view("12:34").size()) + " left");
+  }
+  texts.push_back(fmt::format("bubble {} %", padded(fmt::format("{:.1f}", 100 * figures.bubble),
+                                                    std::string_view("12.3").size())));
   return texts;
 }
 
 std::string TrainProgress::bar(const StepFigures& figures) const {
   constexpr int kNarrowest = 8;
   constexpr int kWidest = 40;
+  constexpr int kFrame = 4;  // its ends, and a blank on its right and on that of the text
   const int columns = talk_.columns();
-  std::string text = joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - 1)));
-  const int room = columns - static_cast<int>(text.size()) - 4;
+  const std::string text =
+      joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - kFrame - kNarrowest)));
+  const int room = columns - kFrame - static_cast<int>(text.size());
   if (room < kNarrowest) return text;
   const int width = std::min(room, kWidest);
   const auto done =

@@ -58,7 +58,8 @@ class TrainProgress {
   using Clock = std::chrono::steady_clock;
 
   std::string bar(const StepFigures& figures) const;
-  // What a line consists of, the most important first.
+  // What a line consists of, the most important first. On a terminal each field keeps its width
+  // from step to step.
   std::vector<std::string> fields(const StepFigures& figures) const;
 
   Shape shape_;
