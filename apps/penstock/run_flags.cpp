@@ -299,10 +299,11 @@ std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path
 
 std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
   nlohmann::json options = options_as_config(
-      command, {"model",        "layers", "width",        "heads",     "context", "vocabulary",
-                "dropout",      "untied", "data",         "holdout",   "loss",    "batch",
-                "microbatches", "seed",   "steps",        "optimizer", "lr",      "min-lr",
-                "lr-schedule",  "warmup", "weight-decay", "clip"});
+      command,
+      {"model",  "layers",    "width",   "heads",  "context",     "vocabulary",   "dropout",
+       "untied", "data",      "holdout", "loss",   "batch",       "microbatches", "seed",
+       "steps",  "optimizer", "lr",      "min-lr", "lr-schedule", "warmup",       "weight-decay",
+       "clip",   "momentum",  "beta1",   "beta2"});
   if (options.contains("data")) {
     // Found again from another folder, too.
     std::vector<std::string> paths;

@@ -1,6 +1,7 @@
 #include "train_flags.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -21,6 +22,12 @@ int warm_up_of(const TrainFlags& flags) {
                                   flags.warm_up, counted(flags.steps, "step", "steps")));
 }
 
+// Nothing, if it was not given.
+std::optional<double> given_number(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return parse_numbers(text, 1).front();
+}
+
 }  // namespace
 
 TrainerOptions trainer_options(const TrainFlags& flags) {
@@ -29,9 +36,10 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   options.seed = flags.run.seed;
   options.optimizer = flags.optimizer;
   options.optimizer_options.learning_rate = flags.learning_rate;
-  if (!flags.weight_decay.empty()) {
-    options.optimizer_options.weight_decay = parse_numbers(flags.weight_decay, 1).front();
-  }
+  options.optimizer_options.weight_decay = given_number(flags.weight_decay);
+  options.optimizer_options.momentum = given_number(flags.momentum);
+  options.optimizer_options.first_beta = given_number(flags.first_beta);
+  options.optimizer_options.second_beta = given_number(flags.second_beta);
   options.learning_rate = {.peak = flags.learning_rate,
                            .minimum = std::min(flags.least_learning_rate, flags.learning_rate),
                            .decay = parse_decay(flags.decay),
@@ -98,6 +106,21 @@ void add_train_options(CLI::App& command, TrainFlags& flags) {
   expect_numbers(
       command.add_option("--weight-decay", flags.weight_decay, "default: as the optimizer has it"),
       "0.01")
+      ->type_name("X")
+      ->group(training);
+  expect_numbers(command.add_option("--momentum", flags.momentum,
+                                    "of SGD and RMSprop; default: as the optimizer has it"),
+                 "0.9")
+      ->type_name("X")
+      ->group(training);
+  expect_numbers(command.add_option("--beta1", flags.first_beta,
+                                    "of Adam and AdamW; default: as the optimizer has it"),
+                 "0.9")
+      ->type_name("X")
+      ->group(training);
+  expect_numbers(command.add_option("--beta2", flags.second_beta,
+                                    "of Adam and AdamW; default: as the optimizer has it"),
+                 "0.999")
       ->type_name("X")
       ->group(training);
   expect_numbers(command.add_option("--clip", flags.clip,

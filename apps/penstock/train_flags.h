@@ -17,6 +17,9 @@ struct TrainFlags {
   std::string decay = "cosine";
   int warm_up = -1;  // not given
   std::string weight_decay;
+  std::string momentum;
+  std::string first_beta;
+  std::string second_beta;
   std::string clip = "1";
   int checkpoint_every = 0;
   int keep = 3;

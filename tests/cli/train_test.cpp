@@ -89,6 +89,22 @@ TEST_F(TrainProgram, FitsTheTerminal) {
   for (std::string row; std::getline(rows, row);) EXPECT_LE(row.size(), 81U) << row;  // with \r
 }
 
+TEST_F(TrainProgram, SetsTheOptimizer) {
+  const std::string sgd = "--optimizer sgd --lr-schedule constant --warmup 0 ";
+  ASSERT_EQ(train(sgd + "--steps 4 --log plain.jsonl").exit_status, 0);
+  ASSERT_EQ(train(sgd + "--steps 4 --momentum 0.9 --log momentum.jsonl").exit_status, 0);
+  EXPECT_NE(losses("momentum.jsonl"), losses("plain.jsonl"));
+  // A checkpoint keeps it.
+  ASSERT_EQ(train(sgd + "--steps 2 --momentum 0.9 --checkpoint run --log r.jsonl").exit_status, 0);
+  ASSERT_EQ(train("--steps 4 --checkpoint run --resume --log r.jsonl").exit_status, 0);
+  EXPECT_EQ(losses("r.jsonl"), losses("momentum.jsonl"));
+  ASSERT_EQ(train("--steps 4 --log adam.jsonl").exit_status, 0);
+  ASSERT_EQ(train("--steps 4 --beta1 0.5 --beta2 0.9 --log betas.jsonl").exit_status, 0);
+  EXPECT_NE(losses("betas.jsonl"), losses("adam.jsonl"));
+  expect_refusal(train("--steps 1 --momentum 0.9"),
+                 "AdamW has no option \"momentum\"; SGD and RMSprop have one");
+}
+
 TEST_F(TrainProgram, GivesStandardOutputToPrograms) {
   const ProgramResult log = train("--steps 2 --log -");
   ASSERT_EQ(log.exit_status, 0) << log.errors;
