@@ -1,5 +1,6 @@
 #include "penstock/run/pipe/pipe.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -321,6 +322,24 @@ TEST(PolicyReport, IsATableOfStages) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_EQ(report->stages.size(), 2U);
   for (const LayerCost& piece : report->pieces) EXPECT_GT(piece.forward.count(), 0) << piece.name;
+}
+
+TEST(SplitByCosts, BalancesWhatItIsTold) {
+  const auto report = std::make_shared<PolicyReport>();
+  const auto split = [&](const SplitPolicy& policy) {
+    pipeline(three_layers(), {torch::randn({2, 4})}, {.split_policy = policy});
+  };
+  split(split_by_parameters(2, report));
+  std::vector<LayerCost> pieces = report->pieces;
+  ASSERT_GT(pieces.size(), 2U);
+  for (LayerCost& piece : pieces) piece.forward = Duration(1);
+  pieces.back().forward = Duration(1000);
+  split(split_by_costs(2, pieces, report));
+  EXPECT_EQ(report->stages.back().first_layer, static_cast<int>(pieces.size()) - 1);
+  pieces.pop_back();
+  EXPECT_EQ(message_of([&] { split(split_by_costs(2, pieces)); }),
+            fmt::format("the model has {} pieces, but there are costs of {}", pieces.size() + 1,
+                        pieces.size()));
 }
 
 TEST(PipeSequential, MakesAStageOfEachModule) {
