@@ -12,7 +12,7 @@
 #include "penstock/plan/prover/check.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 
 constexpr const char* kOrder =
     "0F0,0F1,,2F0,2B0,2F1,2B1,0B0,0B1\n"
@@ -27,12 +27,8 @@ int main() {
   }
   std::cout << '\n';
 
-  penstock::StageList stages;
-  for (int index = 0; index < 3; ++index) {
-    stages.push_back(std::make_shared<penstock::PipelineStage>(
-        penstock::make_stage_module(torch::nn::Linear(4, 4)),
-        penstock::StagePosition{.index = index, .num_stages = 3}));
-  }
+  const auto stages = penstock::make_stages(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4),
+                                            torch::nn::Linear(4, 4));
   const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
     return torch::mse_loss(output, target);
   };

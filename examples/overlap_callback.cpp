@@ -11,16 +11,12 @@
 #include <torch/torch.h>
 
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 
 int main() {
   torch::manual_seed(1);
-  penstock::StageList stages;
-  for (int index = 0; index < 4; ++index) {
-    stages.push_back(std::make_shared<penstock::PipelineStage>(
-        penstock::make_stage_module(torch::nn::Linear(16, 16)),
-        penstock::StagePosition{.index = index, .num_stages = 4}));
-  }
+  const auto stages = penstock::make_stages(torch::nn::Linear(16, 16), torch::nn::Linear(16, 16),
+                                            torch::nn::Linear(16, 16), torch::nn::Linear(16, 16));
 
   std::atomic<int> num_overlaps = 0;
   penstock::CustomFunctions functions;

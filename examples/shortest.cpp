@@ -3,15 +3,10 @@
 #include <torch/torch.h>
 
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 
 int main() {
-  penstock::StageList stages;
-  for (const int index : {0, 1}) {
-    stages.push_back(std::make_shared<penstock::PipelineStage>(
-        penstock::make_stage_module(torch::nn::Linear(8, 8)),
-        penstock::StagePosition{.index = index, .num_stages = 2}));
-  }
+  const auto stages = penstock::make_stages(torch::nn::Linear(8, 8), torch::nn::Linear(8, 8));
   const auto loss = [](const torch::Tensor& output, const torch::Tensor& target) {
     return torch::mse_loss(output, target);
   };

@@ -8,9 +8,7 @@
 #include <torch/torch.h>
 
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
-
-using penstock::make_stage_module;
+#include "penstock/run/stage/make_stages.h"
 
 int main() {
   torch::manual_seed(1);
@@ -21,11 +19,7 @@ int main() {
   };
 
   // A stage is anything with a forward: a module, a TorchScript module or a callable.
-  const penstock::StageList stages = {
-      std::make_shared<penstock::PipelineStage>(
-          make_stage_module(first), penstock::StagePosition{.index = 0, .num_stages = 2}),
-      std::make_shared<penstock::PipelineStage>(
-          make_stage_module(second), penstock::StagePosition{.index = 1, .num_stages = 2})};
+  const penstock::StageList stages = penstock::make_stages(first, second);
   penstock::Schedule1F1B schedule(stages, {.num_microbatches = 4, .loss = loss});
 
   const torch::Tensor inputs = torch::randn({32, 8});

@@ -36,7 +36,7 @@ Schedule order_of(const char* name, int num_microbatches) {
 TEST(Regressions, ModulesRunOncePerMicrobatchOnRealValuesOnly) {
   std::atomic<int> num_calls = 0;
   const torch::Tensor table = torch::arange(10.0).requires_grad_();
-  const auto stages = stages_of(
+  const auto stages = make_stages(
       {make_stage_module([&](torch::Tensor tokens) {
          ++num_calls;
          tokens.add_(1);  // in place, on the caller's rows
@@ -60,9 +60,9 @@ TEST(Regressions, ComplexActivationsCarryGradients) {
   for (const char* name : kSchedules) {
     const torch::Tensor weight = parameter(3);
     PipelineSchedule pipeline(
-        stages_of({make_stage_module(
-                       [weight](torch::Tensor x) { return torch::complex(x * weight, x * 2); }),
-                   make_stage_module([](torch::Tensor z) { return torch::real(z * z); })}),
+        make_stages({make_stage_module(
+                         [weight](torch::Tensor x) { return torch::complex(x * weight, x * 2); }),
+                     make_stage_module([](torch::Tensor z) { return torch::real(z * z); })}),
         order_of(name, 2), {.num_microbatches = 2, .loss = sum_of_products});
     pipeline.step({torch::ones({2})}, {.target = torch::ones({2})});
     EXPECT_EQ(weight.grad().item<double>(), 6) << name;  // of (weight^2 - 4) x^2
@@ -74,14 +74,14 @@ TEST(Regressions, TheLossGetsWhatTheLastStageReturned) {
   for (const char* name : kSchedules) {
     const torch::Tensor weight = parameter(3);
     PipelineSchedule pipeline(
-        stages_of({make_stage_module([](torch::Tensor x) { return x; }),
-                   make_stage_module([weight](torch::Tensor x) {
-                     c10::impl::GenericDict output(c10::StringType::get(), c10::AnyType::get());
-                     output.insert("logits", x * weight);
-                     output.insert("scores", c10::IValue(std::make_tuple(x.detach())));
-                     output.insert("name", "head");
-                     return c10::IValue(output);
-                   })}),
+        make_stages({make_stage_module([](torch::Tensor x) { return x; }),
+                     make_stage_module([weight](torch::Tensor x) {
+                       c10::impl::GenericDict output(c10::StringType::get(), c10::AnyType::get());
+                       output.insert("logits", x * weight);
+                       output.insert("scores", c10::IValue(std::make_tuple(x.detach())));
+                       output.insert("name", "head");
+                       return c10::IValue(output);
+                     })}),
         order_of(name, 2),
         {.num_microbatches = 2,
          .loss = [](const c10::IValue& output, const c10::IValue& target, const KeywordArguments&) {
@@ -105,8 +105,8 @@ TEST(Regressions, AMissingGradientDoesNotHoldAnyoneUp) {
     const torch::Tensor weight = parameter(3);
     const torch::Tensor head = parameter(2);
     PipelineSchedule pipeline(
-        stages_of({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
-                   make_stage_module([head](torch::Tensor x) { return x.detach() * head; })}),
+        make_stages({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
+                     make_stage_module([head](torch::Tensor x) { return x.detach() * head; })}),
         order_of(name, 3),
         {.num_microbatches = 3, .loss = sum_of_products, .deadline = std::chrono::seconds(60)});
     pipeline.step({torch::ones({3})}, {.target = torch::ones({3})});
@@ -121,8 +121,8 @@ TEST(Regressions, AStepThatTrainsNothingIsAnErrorUnlessAllowed) {
     const torch::Tensor weight = parameter(3);
     const auto train = [&](bool allows_detached_loss) {
       PipelineSchedule pipeline(
-          stages_of({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
-                     make_stage_module([](torch::Tensor x) { return x.detach() * 2; })}),
+          make_stages({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
+                       make_stage_module([](torch::Tensor x) { return x.detach() * 2; })}),
           order_of(name, 2),
           {.num_microbatches = 2,
            .loss = sum_of_products,
@@ -143,7 +143,7 @@ TEST(Regressions, AStepThatTrainsNothingIsAnErrorUnlessAllowed) {
 TEST(Regressions, AProgramMustReduceGradientsOnce) {
   const auto make = [](const std::string& csv) {
     return message_of([&] {
-      PipelineSchedule(stages_of({make_stage_module([](torch::Tensor x) { return x; })}),
+      PipelineSchedule(make_stages({make_stage_module([](torch::Tensor x) { return x; })}),
                        read_csv(csv, "program.csv"),
                        {.num_microbatches = 1, .loss = sum_of_products});
     });
@@ -163,17 +163,17 @@ TEST(Regressions, NothingOfAStepOutlivesIt) {
       seen.emplace_back(tensor.getIntrusivePtr());
     };
     const torch::Tensor weight = parameter(3);
-    PipelineSchedule pipeline(stages_of({make_stage_module([&](torch::Tensor x) {
-                                           torch::Tensor y = x * weight;
-                                           watch(y);
-                                           return y;
-                                         }),
-                                         make_stage_module([&](torch::Tensor x) {
-                                           watch(x);
-                                           torch::Tensor y = (x * weight).exp();
-                                           watch(y);
-                                           return y;
-                                         })}),
+    PipelineSchedule pipeline(make_stages({make_stage_module([&](torch::Tensor x) {
+                                             torch::Tensor y = x * weight;
+                                             watch(y);
+                                             return y;
+                                           }),
+                                           make_stage_module([&](torch::Tensor x) {
+                                             watch(x);
+                                             torch::Tensor y = (x * weight).exp();
+                                             watch(y);
+                                             return y;
+                                           })}),
                               order_of(name, 2), {.num_microbatches = 2, .loss = sum_of_products});
     pipeline.step({torch::ones({2}, torch::requires_grad())},
                   {.target = torch::ones({2}), .return_outputs = false});
@@ -208,13 +208,13 @@ TEST(Regressions, TransposedOutputsTravel) {
   const torch::Tensor weight = torch::ones({2, 3}, torch::requires_grad());
   for (const char* name : kSchedules) {
     weight.mutable_grad().reset();
-    PipelineSchedule pipeline(stages_of({make_stage_module([weight](torch::Tensor x) {
-                                           return (x.unsqueeze(-1) * weight).transpose(1, 2);
-                                         }),
-                                         make_stage_module([](torch::Tensor x) {
-                                           EXPECT_FALSE(x.is_contiguous());
-                                           return x * 2;
-                                         })}),
+    PipelineSchedule pipeline(make_stages({make_stage_module([weight](torch::Tensor x) {
+                                             return (x.unsqueeze(-1) * weight).transpose(1, 2);
+                                           }),
+                                           make_stage_module([](torch::Tensor x) {
+                                             EXPECT_FALSE(x.is_contiguous());
+                                             return x * 2;
+                                           })}),
                               order_of(name, 2), {.num_microbatches = 2, .loss = sum_of_products});
     pipeline.step({torch::ones({4, 2})}, {.target = torch::ones({4, 3, 2})});
     EXPECT_TRUE(torch::equal(weight.grad(), torch::full({2, 3}, 4.0))) << name;
@@ -228,8 +228,8 @@ TEST(Regressions, GradientsOfTheCallersTensorsAreAddedTo) {
     const torch::Tensor second = torch::ones({1}, torch::requires_grad());
     first.mutable_grad() = torch::full({1}, 100.0);
     PipelineSchedule pipeline(
-        stages_of({make_stage_module([](torch::Tensor x) { return x * 2; }),
-                   make_stage_module([](torch::Tensor x) { return x * 3; })}),
+        make_stages({make_stage_module([](torch::Tensor x) { return x * 2; }),
+                     make_stage_module([](torch::Tensor x) { return x * 3; })}),
         order_of(name, 2), {.num_microbatches = 2, .loss = sum_of_products, .scale_grads = false});
     const PresplitBatch batch{.inputs = {{.args = {first}}, {.args = {second}}},
                               .targets = {torch::ones({1}), torch::ones({1})}};
@@ -245,11 +245,11 @@ TEST(Regressions, HooksOnAnInputAreCalledOncePerMicrobatch) {
     std::atomic<int> num_calls = 0;
     const torch::Tensor weight = parameter(3);
     PipelineSchedule pipeline(
-        stages_of({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
-                   make_stage_module([&](torch::Tensor x) {
-                     x.register_hook([&](const torch::Tensor&) { ++num_calls; });
-                     return x * 2;
-                   })}),
+        make_stages({make_stage_module([weight](torch::Tensor x) { return x * weight; }),
+                     make_stage_module([&](torch::Tensor x) {
+                       x.register_hook([&](const torch::Tensor&) { ++num_calls; });
+                       return x * 2;
+                     })}),
         order_of(name, 2), {.num_microbatches = 2, .loss = sum_of_products});
     for (int round = 1; round <= 3; ++round) {
       pipeline.step({torch::ones({2})}, {.target = torch::ones({2})});
@@ -263,7 +263,7 @@ TEST(Regressions, OneTensorMayBeTwoInputs) {
   for (const char* name : kSchedules) {
     const torch::Tensor x = torch::ones({2}, torch::requires_grad());
     PipelineSchedule pipeline(
-        stages_of(
+        make_stages(
             {make_stage_module([](torch::Tensor left, torch::Tensor right) {
                return std::make_tuple(left * 2 + right * 3, left);
              }),

@@ -1,7 +1,7 @@
 #include "tests/run/data_parallel/small_stages.h"
 
 #include "penstock/plan/generators/registry.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 
 namespace penstock {
 
@@ -24,14 +24,12 @@ std::shared_ptr<PipelineStage> stage_with(const Parameters& parameters,
 
 StageList wide_stages(int num_stages) {
   torch::manual_seed(3);
-  StageList stages;
+  std::vector<std::shared_ptr<StageModule>> modules;
   for (int index = 0; index < num_stages; ++index) {
-    stages.push_back(
-        std::make_shared<PipelineStage>(make_stage_module(torch::nn::Sequential(
-                                            torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh())),
-                                        StagePosition{index, num_stages}));
+    modules.push_back(make_stage_module(
+        torch::nn::Sequential(torch::nn::Linear(kWidth, kWidth), torch::nn::Tanh())));
   }
-  return stages;
+  return make_stages(modules);
 }
 
 ScheduleOptions sum_options(const Replica& replica, int num_microbatches) {

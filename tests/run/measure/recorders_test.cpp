@@ -65,7 +65,7 @@ TEST(TimelineRecorder, SumsToTheWallTimeWithinOnePercent) {
   };
   const auto timeline = std::make_shared<TimelineRecorder>();
   PipelineSchedule pipeline(
-      stages_of(work, work),
+      make_stages(work, work),
       make_schedule("1F1B", {.num_ranks = 2, .num_microbatches = kMicrobatches}),
       {.num_microbatches = kMicrobatches, .loss = sum_of_products, .observers = {timeline}});
   const torch::Tensor batch = torch::ones({kMicrobatches * kWidth, kWidth});

@@ -20,7 +20,7 @@
 #include "penstock/plan/prover/check.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 #include "tests/run/support/baseline.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
@@ -279,18 +279,14 @@ INSTANTIATE_TEST_SUITE_P(Pipeline, Failure, testing::ValuesIn(failure_cases()),
 
 TEST(PipelineFailure, StopsRanksThatWaitForTheOneThatFailed) {
   const auto begin = std::chrono::steady_clock::now();
-  StageList stages;
-  for (int index = 0; index < 3; ++index) {
-    stages.push_back(
-        std::make_shared<PipelineStage>(make_stage_module([index](torch::Tensor x) {
-                                          if (index == 0 && x[0].item<double>() > 0)
-                                            throw std::runtime_error("broken");
-                                          return x;
-                                        }),
-                                        StagePosition{.index = index, .num_stages = 3}));
-  }
+  const auto first = [](torch::Tensor x) {
+    if (x[0].item<double>() > 0) throw std::runtime_error("broken");
+    return x;
+  };
+  const auto other = [](torch::Tensor x) { return x; };
   // The deadline would make this test last an hour.
-  Schedule1F1B pipeline(stages, {.num_microbatches = 2, .deadline = std::chrono::hours(1)});
+  Schedule1F1B pipeline(make_stages(first, other, other),
+                        {.num_microbatches = 2, .deadline = std::chrono::hours(1)});
   EXPECT_THAT(message_of([&] { pipeline.eval({torch::ones({2})}); }),
               StartsWith("rank 0, step 0 (0F0): "));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(10));
@@ -298,17 +294,12 @@ TEST(PipelineFailure, StopsRanksThatWaitForTheOneThatFailed) {
 }
 
 TEST(PipelineFailure, ExplainsAWaitThatTookTooLong) {
-  StageList stages;
   const auto slow = [](torch::Tensor x) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     return x;
   };
-  stages.push_back(std::make_shared<PipelineStage>(make_stage_module(slow),
-                                                   StagePosition{.index = 0, .num_stages = 2}));
-  stages.push_back(
-      std::make_shared<PipelineStage>(make_stage_module([](torch::Tensor x) { return x; }),
-                                      StagePosition{.index = 1, .num_stages = 2}));
-  Schedule1F1B pipeline(stages, {.num_microbatches = 1, .deadline = std::chrono::milliseconds(20)});
+  Schedule1F1B pipeline(make_stages(slow, [](torch::Tensor x) { return x; }),
+                        {.num_microbatches = 1, .deadline = std::chrono::milliseconds(20)});
   EXPECT_EQ(message_of([&] { pipeline.eval({torch::ones({1})}); }),
             "rank 1, step 1 (1F0): waited 0.02 s for the activations of microbatch 0 from rank 0, "
             "which has not finished anything");
@@ -388,12 +379,8 @@ TEST(PipelineFailure, RefusesALossThatIsNoScalar) {
 
 TEST(PipelineFailure, RefusesToSendWhatIsNoValue) {
   ScheduleGPipe pipeline(
-      {std::make_shared<PipelineStage>(make_stage_module([](torch::Tensor x) {
-                                         return std::vector<std::vector<torch::Tensor>>{{x}};
-                                       }),
-                                       StagePosition{.index = 0, .num_stages = 2}),
-       std::make_shared<PipelineStage>(make_stage_module([](torch::Tensor x) { return x; }),
-                                       StagePosition{.index = 1, .num_stages = 2})},
+      make_stages([](torch::Tensor x) { return std::vector<std::vector<torch::Tensor>>{{x}}; },
+                  [](torch::Tensor x) { return x; }),
       {.num_microbatches = 1});
   EXPECT_THAT(
       message_of([&] { pipeline.eval({torch::ones({1})}); }),

@@ -6,7 +6,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 #include "tests/run/support/message_of.h"
 
 // Losses that need no target: made from the output alone, or by the model itself.
@@ -20,12 +20,10 @@ using Values = std::vector<c10::IValue>;
 // One stage that scales its input by a parameter and returns what `wrap` makes of it.
 StageList scaling_stage(const torch::Tensor& scale,
                         std::function<c10::IValue(const torch::Tensor&)> wrap) {
-  return {std::make_shared<PipelineStage>(
-      make_stage_module([scale, wrap = std::move(wrap)](const Values& inputs,
-                                                        const KeywordArguments&) -> c10::IValue {
-        return wrap(inputs[0].toTensor() * scale);
-      }),
-      StagePosition{.index = 0, .num_stages = 1})};
+  return make_stages([scale, wrap = std::move(wrap)](const Values& inputs,
+                                                     const KeywordArguments&) -> c10::IValue {
+    return wrap(inputs[0].toTensor() * scale);
+  });
 }
 
 c10::IValue loss_dict(const torch::Tensor& output) {

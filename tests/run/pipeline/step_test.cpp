@@ -26,8 +26,8 @@ TEST(Step, ReturnsLossesAndOutputsInTheOrderOfMicrobatches) {
   const Schedule backwards_order = read_csv("0F1,0F0,0B1,0B0\n1F1,1B1,1F0,1B0\n", "order");
   const torch::Tensor weight = parameter(2);
   PipelineSchedule pipeline(
-      stages_of([weight](torch::Tensor x) { return x * weight; },
-                [](torch::Tensor x) { return x + 1; }),
+      make_stages([weight](torch::Tensor x) { return x * weight; },
+                  [](torch::Tensor x) { return x + 1; }),
       backwards_order,
       {.num_microbatches = 2,
        .loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.sum(); }});
@@ -42,7 +42,7 @@ TEST(Step, ReturnsLossesAndOutputsInTheOrderOfMicrobatches) {
 
 TEST(Step, ScalesTheGradientsOfEachStepOnce) {
   const torch::Tensor weight = parameter(1);
-  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+  ScheduleGPipe pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }),
                          {.num_microbatches = 4, .loss = sum_of_products});
   const torch::Tensor inputs = torch::tensor({1.0, 2.0, 3.0, 6.0});
   pipeline.step({inputs}, {.target = torch::ones({4})});
@@ -53,7 +53,7 @@ TEST(Step, ScalesTheGradientsOfEachStepOnce) {
 
 TEST(Step, AddsGradientsUpWhenScalingIsOff) {
   const torch::Tensor weight = parameter(1);
-  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+  ScheduleGPipe pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }),
                          {.num_microbatches = 2, .loss = sum_of_products, .scale_grads = false});
   pipeline.step({torch::tensor({1.0, 2.0})}, {.target = torch::ones({2})});
   EXPECT_EQ(weight.grad().item<double>(), 3);
@@ -67,7 +67,7 @@ TEST(Step, WeighsMicrobatchesByTheirRows) {
   const torch::Tensor weight =
       torch::full({}, 1.0, torch::dtype(torch::kDouble).requires_grad(true));
   ScheduleGPipe pipeline(
-      stages_of([weight](torch::Tensor x) { return x * weight; }),
+      make_stages([weight](torch::Tensor x) { return x * weight; }),
       {.num_microbatches = 2, .loss = mean, .loss_weights = LossWeights::ByRows});
   pipeline.step({inputs}, {.target = torch::ones({5}, torch::kDouble)});
   EXPECT_DOUBLE_EQ(weight.grad().item<double>(), 3);  // the mean of the whole batch
@@ -113,7 +113,7 @@ TEST(Step, SplitsTheTargetAsItsSpecSays) {
   const torch::Tensor weight = parameter(1);
   std::vector<c10::IValue> seen;
   ScheduleGPipe pipeline(
-      stages_of([weight](torch::Tensor x) { return x * weight; }),
+      make_stages([weight](torch::Tensor x) { return x * weight; }),
       {.num_microbatches = 2,
        .loss =
            [&seen](const c10::IValue& output, const c10::IValue& target, const KeywordArguments&) {
@@ -139,7 +139,7 @@ TEST(Step, SplitsTheTargetAsItsSpecSays) {
 
 TEST(Step, CountsNoRowsOfATargetThatIsTheSameForAll) {
   const torch::Tensor weight = parameter(1);
-  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+  ScheduleGPipe pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }),
                          {.num_microbatches = 2,
                           .loss = sum_of_products,
                           .target_chunk_spec = ChunkSpec::replicate(),
@@ -158,13 +158,9 @@ TEST(Step, PassesKeywordsToTheStagesThatTakeThem) {
     EXPECT_EQ(keywords.size(), 1U);
     return c10::IValue(inputs[0].toTensor() + keywords.at("offset").toDouble());
   };
-  StageList stages;
-  stages.push_back(std::make_shared<PipelineStage>(
-      make_stage_module(StageForward(scaled), {.keywords = {"factor"}}),
-      StagePosition{.index = 0, .num_stages = 2}));
-  stages.push_back(std::make_shared<PipelineStage>(
-      make_stage_module(StageForward(shifted), {.keywords = {"offset"}}),
-      StagePosition{.index = 1, .num_stages = 2}));
+  const StageList stages =
+      make_stages({make_stage_module(StageForward(scaled), {.keywords = {"factor"}}),
+                   make_stage_module(StageForward(shifted), {.keywords = {"offset"}})});
   Schedule1F1B pipeline(stages, {.num_microbatches = 2});
   const torch::Tensor inputs = torch::tensor({1.0, 2.0});
   const torch::Tensor factors = torch::tensor({10.0, 100.0});
@@ -180,7 +176,7 @@ TEST(Step, PassesKeywordsToTheStagesThatTakeThem) {
 
 TEST(Step, GivesLossKeywordsToTheLossFunction) {
   const torch::Tensor weight = parameter(1);
-  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+  ScheduleGPipe pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }),
                          {.num_microbatches = 2,
                           .loss = [](const c10::IValue& output, const c10::IValue& target,
                                      const KeywordArguments& keywords) {
@@ -196,7 +192,7 @@ TEST(Step, CarriesSeveralValuesOfAnyShapeAndKind) {
   const torch::Tensor weight = parameter(3);
   int num_rows_seen = 0;
   PipelineSchedule pipeline(
-      stages_of(
+      make_stages(
           [weight](torch::Tensor x, torch::Tensor y) {
             return std::make_tuple(x * weight, y, torch::arange(x.size(0)), x.size(0));
           },
@@ -226,8 +222,9 @@ TEST(Step, TakesValuesThatGetNoGradient) {
   const torch::Tensor unused = parameter(2);
   for (const char* name : {"1F1B", "ZB-H1"}) {
     PipelineSchedule pipeline(
-        stages_of([used, unused](torch::Tensor x) { return std::make_tuple(x * used, x * unused); },
-                  [](torch::Tensor x, torch::Tensor) { return x; }),
+        make_stages(
+            [used, unused](torch::Tensor x) { return std::make_tuple(x * used, x * unused); },
+            [](torch::Tensor x, torch::Tensor) { return x; }),
         make_schedule(name, {.num_ranks = 2, .num_microbatches = 2}),
         {.num_microbatches = 2, .loss = sum_of_products});
     pipeline.step({torch::ones({2})}, {.target = torch::ones({2})});
@@ -238,10 +235,10 @@ TEST(Step, TakesValuesThatGetNoGradient) {
 
 TEST(Step, PassesNoneBetweenStages) {
   ScheduleGPipe pipeline(
-      stages_of([](torch::Tensor x) { return c10::IValue(std::make_tuple(x, c10::IValue())); },
-                [](torch::Tensor x, c10::optional<torch::Tensor> mask) {
-                  return mask ? x * *mask : x + 1;
-                }),
+      make_stages([](torch::Tensor x) { return c10::IValue(std::make_tuple(x, c10::IValue())); },
+                  [](torch::Tensor x, c10::optional<torch::Tensor> mask) {
+                    return mask ? x * *mask : x + 1;
+                  }),
       {.num_microbatches = 1});
   const StepResult result = pipeline.eval({torch::ones({1})});
   EXPECT_EQ(result.output.toTensor().item<double>(), 2);
@@ -267,17 +264,17 @@ TEST(Step, CarriesListsOfNumbers) {
   };
   const torch::Tensor x = torch::ones({2, 3}, torch::requires_grad());
   Schedule1F1B pipeline(
-      stages_of(first, second),
+      make_stages(first, second),
       {.num_microbatches = 2, .loss = [](const torch::Tensor& output) { return output.sum(); }});
   EXPECT_TRUE(torch::equal(pipeline.step({x}).output.toTensor(), torch::full({2, 3}, 0.5)));
   EXPECT_TRUE(torch::equal(x.grad(), torch::full({2, 3}, 0.25)));
-  ScheduleGPipe of_list(stages_of(sizes, ones), {.num_microbatches = 1});
+  ScheduleGPipe of_list(make_stages(sizes, ones), {.num_microbatches = 1});
   EXPECT_TRUE(torch::equal(of_list.eval({x}).output.toTensor(), torch::ones({2, 3})));
 }
 
 TEST(Step, AcceptsMicrobatchesThatAreSplitAlready) {
   const torch::Tensor weight = parameter(1);
-  ScheduleGPipe pipeline(stages_of([weight](torch::Tensor x) { return x * weight; }),
+  ScheduleGPipe pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }),
                          {.num_microbatches = 2, .loss = sum_of_products});
   const PresplitBatch batch{.inputs = {{.args = {torch::ones({1})}, .kwargs = {}},
                                        {.args = {torch::ones({5})}, .kwargs = {}}},
@@ -298,7 +295,7 @@ TEST(Step, AcceptsMicrobatchesThatAreSplitAlready) {
 TEST(Step, MergesOutputsAsAsked) {
   const auto stage = [](torch::Tensor x) { return std::make_tuple(x.sum(), x); };
   ScheduleGPipe pipeline(
-      stages_of(stage),
+      make_stages(stage),
       {.num_microbatches = 2,
        .output_merge_spec = ChunkSpec::sequence({ChunkSpec::sum(), ChunkSpec::split(0)})});
   const StepResult result = pipeline.eval({torch::tensor({1.0, 2.0, 4.0})});
@@ -307,14 +304,14 @@ TEST(Step, MergesOutputsAsAsked) {
 }
 
 TEST(Step, LeavesOutputsAwayOnRequest) {
-  ScheduleGPipe pipeline(stages_of([](torch::Tensor x) { return x; }), {.num_microbatches = 1});
+  ScheduleGPipe pipeline(make_stages([](torch::Tensor x) { return x; }), {.num_microbatches = 1});
   EXPECT_TRUE(pipeline.eval({torch::ones({1})}, {.return_outputs = false}).output.isNone());
 }
 
 TEST(Step, TrainsOnATreeOfTargets) {
   const torch::Tensor weight = parameter(1);
   ScheduleGPipe pipeline(
-      stages_of([weight](torch::Tensor x) { return x * weight; }),
+      make_stages([weight](torch::Tensor x) { return x * weight; }),
       {.num_microbatches = 2,
        .loss = [](const c10::IValue& output, const c10::IValue& target, const KeywordArguments&) {
          const auto& parts = target.toTupleRef().elements();
@@ -333,8 +330,8 @@ TEST(Step, PassesGradientsOnToTheCallersTensors) {
     const torch::Tensor computed = base * 2;  // not a leaf
     const torch::Tensor weight = parameter(3);
     PipelineSchedule pipeline(
-        stages_of([weight](torch::Tensor x, torch::Tensor y) { return x * y * weight; },
-                  [](torch::Tensor x) { return x * 5; }),
+        make_stages([weight](torch::Tensor x, torch::Tensor y) { return x * y * weight; },
+                    [](torch::Tensor x) { return x * 5; }),
         make_schedule(name, {.num_ranks = 2, .num_microbatches = 2}),
         {.num_microbatches = 2, .loss = sum_of_products, .scale_grads = false});
     pipeline.step({leaf, computed}, {.target = torch::ones({4})});
@@ -349,13 +346,8 @@ TEST(Step, AddsUpTheGradientOfAnInputThatEveryMicrobatchSees) {
   const auto stage = [](const std::vector<c10::IValue>& inputs, const KeywordArguments& keywords) {
     return c10::IValue(inputs[0].toTensor() * keywords.at("shared").toTensor());
   };
-  StageList stages;
-  for (const int index : {0, 1}) {
-    stages.push_back(std::make_shared<PipelineStage>(
-        make_stage_module(StageForward(stage), {.keywords = {"shared"}}),
-        StagePosition{.index = index, .num_stages = 2}));
-  }
-  Schedule1F1B pipeline(stages,
+  const auto module = make_stage_module(StageForward(stage), {.keywords = {"shared"}});
+  Schedule1F1B pipeline(make_stages({module, module}),
                         {.num_microbatches = 2, .loss = sum_of_products, .scale_grads = false});
   pipeline.step({torch::ones({2})}, {.target = torch::ones({2}), .kwargs = {{"shared", shared}}});
   EXPECT_EQ(shared.grad().item<double>(), 8);  // of 2 * shared^2
@@ -364,7 +356,7 @@ TEST(Step, AddsUpTheGradientOfAnInputThatEveryMicrobatchSees) {
 TEST(Step, KeepsAMicrobatchFromDisturbingAnother) {
   // Both microbatches are views of one tensor, and the stage writes to its own in place.
   const torch::Tensor weight = parameter(2);
-  ScheduleGPipe in_place(stages_of([weight](torch::Tensor x) {
+  ScheduleGPipe in_place(make_stages([weight](torch::Tensor x) {
                            x.mul_(2);
                            return x * weight;
                          }),
@@ -413,7 +405,7 @@ TEST(Eval, ReleasesEachMicrobatchWhenItIsDone) {
     most_alive = std::max(most_alive, alive);
   };
   ScheduleInterleaved1F1B pipeline(
-      stages_of(
+      make_stages(
           [&](torch::Tensor x) {
             torch::Tensor hidden = x * 2;
             watch(hidden);

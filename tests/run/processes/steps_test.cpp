@@ -177,7 +177,7 @@ std::string train_with_several_values(const GroupPointer& group) {
              inputs[2].toTensor().to(torch::kFloat).unsqueeze(1);
     };
     const Schedule order = make_schedule(name, {.num_ranks = 2, .num_microbatches = 3});
-    const StageList stages = local_stages(stages_of(first, second), order, group);
+    const StageList stages = local_stages(make_stages(first, second), order, group);
     PipelineSchedule pipeline(stages, order,
                               {.num_microbatches = 3, .group = group, .loss = sum_of_products});
     Notes notes(fmt::format("several values {}", name));
@@ -196,7 +196,7 @@ std::string train_with_several_values(const GroupPointer& group) {
 // The first stage takes "scale", the second one "shift".
 StageList stages_with_keywords(const torch::Tensor& weight) {
   using Inputs = std::vector<c10::IValue>;
-  return stages_of(
+  return make_stages(
       {make_stage_module(
            [weight](const Inputs& inputs, const KeywordArguments& keywords) -> c10::IValue {
              return inputs[0].toTensor() * keywords.at("scale").toTensor() * weight;

@@ -12,6 +12,7 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/pipeline/schedules.h"
+#include "penstock/run/stage/make_stages.h"
 #include "tests/run/support/message_of.h"
 
 namespace penstock {
@@ -67,6 +68,24 @@ TEST(MakeStageModule, TakesACallableWithTheModuleThatOwnsItsParameters) {
   EXPECT_GE(module->forward({torch::randn({4, 3})}, {}).toTensor().min().item<double>(), 0);
 }
 
+TEST(MakeStages, NumbersModulesFromTheFirstToTheLast) {
+  const auto expect_numbered = [](const StageList& stages) {
+    ASSERT_EQ(stages.size(), 2U);
+    for (int index = 0; index < 2; ++index) {
+      EXPECT_EQ(stages[static_cast<std::size_t>(index)]->index(), index);
+      EXPECT_EQ(stages[static_cast<std::size_t>(index)]->num_stages(), 2);
+    }
+    EXPECT_EQ(stages[0]->parameters().size(), 2U);
+    EXPECT_EQ(stages[1]->parameters().size(), 0U);
+  };
+  const torch::nn::Linear linear(3, 2);
+  const auto scaled = [](const torch::Tensor& input) { return input * 2; };
+  expect_numbered(make_stages(linear, scaled));
+  expect_numbered(make_stages({make_stage_module(linear), make_stage_module(scaled)}));
+  EXPECT_EQ(message_of([] { make_stages({std::shared_ptr<StageModule>()}); }),
+            "a stage needs a module");
+}
+
 torch::jit::Module scripted() {
   torch::jit::Module module("Scripted");
   module.register_parameter("weight", torch::full({2}, 3.0), false);
@@ -109,12 +128,8 @@ TEST(MakeStageModule, KeepsTheOperatorsOfTorchScriptApartForSplitBackwards) {
   };
   torch::jit::Module module = make_module();
   torch::jit::Module twin = make_module();
-  StageList stages = {std::make_shared<PipelineStage>(make_stage_module(module),
-                                                      StagePosition{.index = 0, .num_stages = 2}),
-                      std::make_shared<PipelineStage>(make_stage_module(twin),
-                                                      StagePosition{.index = 1, .num_stages = 2})};
   PipelineSchedule pipeline(
-      stages, make_schedule("ZB-H1", {.num_ranks = 2, .num_microbatches = 4}),
+      make_stages(module, twin), make_schedule("ZB-H1", {.num_ranks = 2, .num_microbatches = 4}),
       {.num_microbatches = 4, .loss = [](const torch::Tensor& output, const torch::Tensor& target) {
          return (output * target).sum();
        }});

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 
 namespace penstock {
 namespace {
@@ -184,14 +184,9 @@ const std::vector<TestModel>& test_models() {
 }
 
 StageList make_stages(const Blocks& blocks) {
-  StageList stages;
-  const int num_stages = static_cast<int>(blocks.size());
-  for (int index = 0; index < num_stages; ++index) {
-    stages.push_back(
-        std::make_shared<PipelineStage>(make_stage_module(blocks[static_cast<std::size_t>(index)]),
-                                        StagePosition{.index = index, .num_stages = num_stages}));
-  }
-  return stages;
+  std::vector<std::shared_ptr<StageModule>> modules;
+  for (const auto& block : blocks) modules.push_back(make_stage_module(block));
+  return make_stages(modules);
 }
 
 std::vector<torch::Tensor> parameters_of(const Blocks& blocks) {

@@ -110,7 +110,7 @@ TEST_P(StaggeredFailure, OfARankStopsAll) {
     weights.push_back(parameter(1.0));
     modules.push_back(fragile_module(weights.back(), stage == bad_stage ? 9 : 1000));
   }
-  Schedule1F1B pipeline(stages_of(modules), {.num_microbatches = 4, .loss = sum_of_products});
+  Schedule1F1B pipeline(make_stages(modules), {.num_microbatches = 4, .loss = sum_of_products});
   std::size_t rank = 0;
   const auto make = [&](std::vector<torch::Tensor> /*parameters*/) {
     return make_optimizer("sgd", {weights[rank++]}, {.learning_rate = 0});
@@ -134,8 +134,8 @@ std::string message_of_failed_series(const WorldOptions& options,
                                      const std::function<void()>& end) {
   World world(options);
   const torch::Tensor weight = parameter(1.0);
-  StageList stages = stages_of([weight](const torch::Tensor& input) { return input * weight; },
-                               [weight](const torch::Tensor& input) { return input * weight; });
+  StageList stages = make_stages([weight](const torch::Tensor& input) { return input * weight; },
+                                 [weight](const torch::Tensor& input) { return input * weight; });
   stages = {stages[static_cast<std::size_t>(options.rank)]};
   Schedule1F1B pipeline(stages,
                         {.num_microbatches = 4,
@@ -188,9 +188,10 @@ TEST(StaggeredTrainer, StopsIfThereIsNoNextBatch) {
 TEST(StaggeredTrainer, NamesTheRankWhoseOptimizerFails) {
   const torch::Tensor first = parameter(1.0);
   const torch::Tensor second = parameter(1.0);
-  Schedule1F1B pipeline(stages_of([first](const torch::Tensor& input) { return input * first; },
-                                  [second](const torch::Tensor& input) { return input * second; }),
-                        {.num_microbatches = 4, .loss = sum_of_products});
+  Schedule1F1B pipeline(
+      make_stages([first](const torch::Tensor& input) { return input * first; },
+                  [second](const torch::Tensor& input) { return input * second; }),
+      {.num_microbatches = 4, .loss = sum_of_products});
   int rank = 0;
   const auto make = [&](std::vector<torch::Tensor> /*parameters*/) {
     return make_optimizer("sgd", {rank++ == 0 ? first : second}, {});

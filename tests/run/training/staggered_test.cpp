@@ -269,7 +269,7 @@ TEST(StaggeredTrainer, DrawsTheSameNumbersAgain) {
       torch::nn::Sequential block(layer, torch::nn::Dropout(0.3));
       modules.push_back(make_stage_module(block));
     }
-    Schedule1F1B pipeline(stages_of(modules),
+    Schedule1F1B pipeline(make_stages(modules),
                           {.num_microbatches = 2,
                            .loss = [](const torch::Tensor& output, const torch::Tensor& target) {
                              return torch::mse_loss(output, target);

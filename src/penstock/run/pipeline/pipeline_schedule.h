@@ -24,8 +24,6 @@
 
 namespace penstock {
 
-using StageList = std::vector<std::shared_ptr<PipelineStage>>;
-
 // What each microbatch counts in the gradient of a step.
 enum class LossWeights {
   Equal,   // 1 / number of microbatches of all replicas: the mean of their losses

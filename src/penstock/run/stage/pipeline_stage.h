@@ -144,4 +144,6 @@ class PipelineStage {
   KeywordArguments root_keywords_;
 };
 
+using StageList = std::vector<std::shared_ptr<PipelineStage>>;
+
 }  // namespace penstock
