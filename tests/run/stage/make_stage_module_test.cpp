@@ -68,6 +68,44 @@ TEST(MakeStageModule, TakesACallableWithTheModuleThatOwnsItsParameters) {
   EXPECT_GE(module->forward({torch::randn({4, 3})}, {}).toTensor().min().item<double>(), 0);
 }
 
+torch::Tensor scaled(const torch::Tensor& input, double factor) {
+  return input * factor;
+}
+
+TEST(MakeStageModule, TakesAFunction) {
+  const auto module = make_stage_module(scaled);
+  EXPECT_EQ(module->forward({torch::ones({1}), 3.0}, {}).toTensor().item<double>(), 3);
+  EXPECT_EQ(message_of([&] { module->forward({torch::ones({1})}, {}); }),
+            "the stage's forward takes 2 inputs, but was given 1");
+  EXPECT_EQ(
+      make_stage_module(&torch::relu)->forward({-torch::ones({1})}, {}).toTensor().item<double>(),
+      0);
+}
+
+c10::IValue first_of(const std::vector<c10::IValue>& inputs, const KeywordArguments& keywords) {
+  return keywords.empty() ? inputs.front() : c10::IValue();
+}
+
+TEST(MakeStageModule, TakesAFunctionInTheGeneralForm) {
+  EXPECT_EQ(make_stage_module(first_of, {.keywords = {"mask"}})->forward({7, 8}, {}).toInt(), 7);
+}
+
+TEST(MakeStageModule, TakesAnAnyModule) {
+  torch::nn::AnyModule any(torch::nn::Linear(3, 2));
+  const auto module = make_stage_module(any);
+  EXPECT_EQ(module->forward({torch::ones({4, 3})}, {}).toTensor().size(1), 2);
+  ASSERT_EQ(module->named_parameters().size(), 2U);
+  EXPECT_TRUE(
+      module->named_parameters()[0].second.is_same(any.get<torch::nn::LinearImpl>().weight));
+  EXPECT_THAT(message_of([] { make_stage_module(torch::nn::AnyModule()); }),
+              HasSubstr("there is no module"));
+}
+
+TEST(MakeStageModule, TakesACallableWithoutTypesForOneTensor) {
+  const auto module = make_stage_module([](const auto& input) { return input * 2; });
+  EXPECT_EQ(module->forward({torch::ones({1})}, {}).toTensor().item<double>(), 2);
+}
+
 TEST(MakeStages, NumbersModulesFromTheFirstToTheLast) {
   const auto expect_numbered = [](const StageList& stages) {
     ASSERT_EQ(stages.size(), 2U);
@@ -79,7 +117,6 @@ TEST(MakeStages, NumbersModulesFromTheFirstToTheLast) {
     EXPECT_EQ(stages[1]->parameters().size(), 0U);
   };
   const torch::nn::Linear linear(3, 2);
-  const auto scaled = [](const torch::Tensor& input) { return input * 2; };
   expect_numbered(make_stages(linear, scaled));
   expect_numbered(make_stages({make_stage_module(linear), make_stage_module(scaled)}));
   EXPECT_EQ(message_of([] { make_stages({std::shared_ptr<StageModule>()}); }),

@@ -99,6 +99,14 @@ std::shared_ptr<StageModule> make_callable_module(StageForward forward, Callable
   return std::make_shared<CallableModule>(std::move(forward), std::move(options));
 }
 
+std::shared_ptr<StageModule> make_stage_module(const torch::nn::AnyModule& module) {
+  if (module.is_empty()) throw ArgumentError("there is no module in the torch::nn::AnyModule");
+  const auto forward = [module = module](at::Tensor input) mutable -> at::Tensor {
+    return module.forward(std::move(input));
+  };
+  return make_stage_module(forward, {.module = module.ptr()});
+}
+
 std::shared_ptr<StageModule> make_stage_module(const torch::jit::Module& module) {
   return std::make_shared<ScriptModule>(module);
 }

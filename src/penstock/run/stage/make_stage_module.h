@@ -11,6 +11,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/pimpl.h>
 
@@ -65,6 +66,9 @@ StageForward adapt_as(Function function, Result (Class::*)(Parameters...) const)
 
 template <typename Module>
 StageForward forward_of(Module* module) {
+  static_assert(
+      std::derived_from<Module, torch::nn::SequentialImpl> || requires { &Module::forward; },
+      "the module has no forward, or several; give a callable instead");
   const auto call = [module](auto&&... inputs) { return module->forward(std::move(inputs)...); };
   if constexpr (std::derived_from<Module, torch::nn::SequentialImpl>) {
     return adapt<at::Tensor>(call);  // its forward is a template
@@ -72,6 +76,12 @@ StageForward forward_of(Module* module) {
     return adapt_as(call, &Module::forward);
   }
 }
+
+template <typename Holder>
+concept IsHolder = requires(const Holder& holder) {
+  typename Holder::ContainedType;
+  holder.ptr();
+};
 
 }  // namespace stage_module_detail
 
@@ -85,25 +95,42 @@ make_stage_module(std::shared_ptr<Module> module) {
 }
 
 // The same for torch::nn::Linear, torch::nn::Sequential and other holders of modules.
-template <typename Holder>
-requires requires(const Holder& holder) {
-  typename Holder::ContainedType;
-  holder.ptr();
-}
+template <stage_module_detail::IsHolder Holder>
 std::shared_ptr<StageModule> make_stage_module(const Holder& holder) {
   return make_stage_module(holder.ptr());
 }
 
+// One tensor in, one tensor out.
+std::shared_ptr<StageModule> make_stage_module(const torch::nn::AnyModule& module);
+
+// A function, either in the general form of StageForward or with typed parameters, such as
+// torch::relu.
+template <typename Result, typename... Parameters>
+std::shared_ptr<StageModule> make_stage_module(Result (*function)(Parameters...),
+                                               CallableOptions options = {}) {
+  if constexpr (std::convertible_to<Result (*)(Parameters...), StageForward>) {
+    return make_callable_module(function, std::move(options));
+  } else {
+    return make_callable_module(stage_module_detail::adapt<Parameters...>(function),
+                                std::move(options));
+  }
+}
+
 // A callable, either in the general form of StageForward or with typed parameters, such as
-// [](at::Tensor hidden, at::Tensor mask) { ... }.
+// [](at::Tensor hidden, at::Tensor mask) { ... }. One whose parameters have no types, such as
+// [](auto hidden) { ... }, is given one tensor.
 template <typename Function>
-requires requires {
-  &Function::operator();
-} &&(!requires {
-  typename Function::ContainedType;
-})std::shared_ptr<StageModule> make_stage_module(Function function, CallableOptions options = {}) {
-  if constexpr (std::invocable<Function&, const std::vector<c10::IValue>&,
-                               const KeywordArguments&>) {
+requires(!stage_module_detail::IsHolder<Function>) std::shared_ptr<StageModule> make_stage_module(
+    Function function, CallableOptions options = {}) {
+  if constexpr (!requires { &Function::operator(); }) {
+    static_assert(std::invocable<Function&, at::Tensor>,
+                  "make_stage_module() takes a torch::nn::Module in a holder or a shared_ptr, a "
+                  "torch::jit::Module, or a callable: one with typed parameters, or one that takes "
+                  "a tensor");
+    return make_callable_module(stage_module_detail::adapt<at::Tensor>(std::move(function)),
+                                std::move(options));
+  } else if constexpr (std::invocable<Function&, const std::vector<c10::IValue>&,
+                                      const KeywordArguments&>) {
     return make_callable_module(std::move(function), std::move(options));
   } else {
     return make_callable_module(
