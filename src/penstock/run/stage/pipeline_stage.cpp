@@ -125,6 +125,17 @@ void PipelineStage::require_final_gradients() const {
 }
 
 PipelineStage::Run& PipelineStage::open(int microbatch) {
+  if (microbatch < 0 || microbatch >= step_.num_microbatches) {
+    throw StageError(fmt::format(
+        "forward of microbatch {} on stage {}: the step has {}, numbered from 0", microbatch,
+        index(), counted(step_.num_microbatches, "microbatch", "microbatches")));
+  }
+  if (run_of_microbatch_[static_cast<std::size_t>(microbatch)] != nullptr) {
+    throw StageError(
+        fmt::format("forward of microbatch {} on stage {}: it has run already, and its backward "
+                    "has not",
+                    microbatch, index()));
+  }
   if (free_runs_.empty()) {
     runs_.push_back(std::make_unique<Run>());
     free_runs_.push_back(runs_.back().get());
