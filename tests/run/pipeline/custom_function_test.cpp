@@ -9,13 +9,17 @@
 #include <torch/torch.h>
 
 #include "penstock/plan/generators/registry.h"
+#include "penstock/run/microbatch/tree.h"
 #include "penstock/run/pipeline/schedules.h"
+#include "penstock/run/stage/make_stages.h"
 #include "tests/run/support/baseline.h"
+#include "tests/run/support/message_of.h"
 #include "tests/run/support/models.h"
 
 namespace penstock {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // DualPipeV on 2 ranks: the schedule with containers.
@@ -113,6 +117,74 @@ TEST(CustomFunctions, MustRunWhatTheyStandFor) {
   } catch (const StepError& error) {
     EXPECT_THAT(error.what(), HasSubstr("the custom function of F ran 0 of 1 action"));
   }
+}
+
+TEST(CustomFunctions, MustRunEachPartOnce) {
+  const auto failure_with = [](ActionKind kind, CustomFunction function) {
+    Overlapping subject;
+    CustomFunctions functions;
+    functions[kind] = std::move(function);
+    return message_of([&] { subject.train(std::move(functions)); });
+  };
+  const std::string expected =
+      " or a part of it a second time; it must call run() once, or run_part() once for each part";
+  EXPECT_THAT(failure_with(ActionKind::Overlap,
+                           [](ActionContext& context) {
+                             context.run_part(1);
+                             context.run_part(1);
+                           }),
+              AllOf(HasSubstr("the custom function of OVERLAP_F_B runs ("), HasSubstr(expected)));
+  EXPECT_THAT(failure_with(ActionKind::Forward,
+                           [](ActionContext& context) {
+                             context.run();
+                             context.run();
+                           }),
+              AllOf(HasSubstr("the custom function of F runs "), HasSubstr(expected)));
+  EXPECT_THAT(
+      failure_with(ActionKind::Overlap, [](ActionContext& context) { context.run_part(1); }),
+      HasSubstr("the custom function of OVERLAP_F_B ran 1 of 2 actions"));
+}
+
+TEST(CustomFunctions, LeaveNothingOfAFailedStepToTheNext) {
+  const torch::Tensor weight = torch::ones({1}, torch::requires_grad());
+  bool runs_twice = true;
+  ScheduleOptions options{.num_microbatches = 2,
+                          .loss = [](const torch::Tensor& output) { return output.sum(); }};
+  options.custom_functions[ActionKind::Forward] = [&](ActionContext& context) {
+    context.run();
+    if (runs_twice) context.run();
+  };
+  Schedule1F1B pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }), options);
+  EXPECT_THAT(message_of([&] { pipeline.step({torch::ones({2})}); }), HasSubstr("a second time"));
+  EXPECT_EQ(pipeline.stages()[0]->num_live_microbatches(), 0);
+  runs_twice = false;
+  pipeline.step({torch::ones({2})});
+  EXPECT_EQ(pipeline.peak_activations(), std::vector<int>{1});
+}
+
+TEST(CustomFunctions, SeeWhatTheStepWasGiven) {
+  std::vector<std::string> seen;
+  ScheduleOptions options{
+      .num_microbatches = 2,
+      .loss = [](const c10::IValue& output, const c10::IValue& target, const KeywordArguments&) {
+        return (output.toTensor() * target.toTensor()).sum();
+      }};
+  options.custom_functions[ActionKind::Forward] = [&](ActionContext& context) {
+    seen.push_back(describe(context.inputs().args[0]) + " to " + describe(context.target()) +
+                   " with " + describe(context.loss_keywords().at("scale")));
+    context.run();
+  };
+  std::string refusal;
+  options.custom_functions[ActionKind::ReduceGrad] = [&](ActionContext& context) {
+    refusal = message_of([&] { context.target(); });
+    context.run();
+  };
+  const torch::Tensor weight = torch::ones({1}, torch::requires_grad());
+  Schedule1F1B pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }), options);
+  pipeline.step({torch::ones({3})}, {.target = torch::ones({3}), .loss_kwargs = {{"scale", 3}}});
+  EXPECT_THAT(seen, testing::ElementsAre("float tensor [2] to float tensor [2] with 3",
+                                         "float tensor [1] to float tensor [1] with 3"));
+  EXPECT_EQ(refusal, "0REDUCE_GRAD has no microbatch of its own");
 }
 
 TEST(CustomFunctions, MayFailLikeAnyAction) {

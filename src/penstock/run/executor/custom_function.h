@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <functional>
 
+#include <ATen/core/ivalue.h>
+
 #include "penstock/plan/schedule/action.h"
+#include "penstock/run/microbatch/microbatch.h"
 
 namespace penstock {
 
@@ -27,8 +30,15 @@ class ActionContext {
   // The stage of the action. Throws ArgumentError for a container, which has none of its own.
   virtual PipelineStage& stage() const = 0;
 
+  // What the step was given for the microbatch of the action: its inputs, as far as this process
+  // has them, and its target, None without one. Throw ArgumentError for an action that concerns no
+  // single microbatch.
+  virtual const Microbatch& inputs() const = 0;
+  virtual c10::IValue target() const = 0;
+  virtual const KeywordArguments& loss_keywords() const = 0;
+
   // Does what the executor does for this action without a custom function. A computing action that
-  // is never run leaves its neighbours without values, which is an error.
+  // is never run leaves its neighbours without values, which is an error, as is a second run.
   virtual void run() = 0;
 
   // Runs one part of a container, with the custom function of its kind if there is one. Parts on

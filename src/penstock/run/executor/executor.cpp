@@ -1,7 +1,6 @@
 #include "penstock/run/executor/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "penstock/base/text.h"
+#include "penstock/run/executor/internal/context.h"
 #include "penstock/run/executor/internal/instruction.h"
 #include "penstock/run/microbatch/tree.h"
 #include "penstock/run/random/random_scope.h"
@@ -43,53 +43,6 @@ void require_gradient(const at::Tensor& loss, int microbatch, int stage) {
 }
 
 }  // namespace
-
-class Executor::Context final : public ActionContext {
- public:
-  Context(Executor& executor, const Instruction& instruction)
-      : executor_(executor), instruction_(instruction) {}
-
-  int rank() const override { return executor_.rank_; }
-  const Action& action() const override { return *instruction_.action; }
-  PipelineStage& stage() const override {
-    if (instruction_.stage == nullptr) {
-      throw ArgumentError(fmt::format("{} has no stage of its own; look at its parts",
-                                      to_string(*instruction_.action)));
-    }
-    return *instruction_.stage;
-  }
-  void run() override {
-    const at::AutoGradMode grad_mode(executor_.work_->is_training);
-    executor_.perform_default(instruction_);
-    num_run_ += std::max<std::size_t>(1, instruction_.parts.size());
-  }
-  void run_part(std::size_t part) override {
-    if (part >= instruction_.parts.size()) {
-      throw ArgumentError(fmt::format(
-          "{} has {}, there is no part {}", to_string(*instruction_.action),
-          counted(static_cast<long long>(instruction_.parts.size()), "part", "parts"), part));
-    }
-    const at::AutoGradMode grad_mode(executor_.work_->is_training);  // of this thread
-    executor_.perform_observed(instruction_.parts[part], true);
-    ++num_run_;
-  }
-
-  // Values that nobody computed would be missed elsewhere, and much later.
-  void require_run() const {
-    const std::size_t expected = std::max<std::size_t>(1, instruction_.parts.size());
-    if (!is_compute(instruction_.kind) || num_run_ == expected) return;
-    throw ArgumentError(fmt::format(
-        "the custom function of {} ran {} of {}; it must call run() once, or run_part() once for "
-        "each part",
-        kind_text(instruction_.kind), num_run_.load(),
-        counted(static_cast<long long>(expected), "action", "actions")));
-  }
-
- private:
-  Executor& executor_;
-  const Instruction& instruction_;
-  std::atomic<std::size_t> num_run_ = 0;
-};
 
 Executor::Executor(int rank, const Schedule& program, std::span<PipelineStage* const> stages,
                    Transport& transport, ProgressBoard& progress, ReplicaLink* replicas,
