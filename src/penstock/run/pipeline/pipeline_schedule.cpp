@@ -59,6 +59,10 @@ class PipelineSchedule::Impl {
         executor_options_{options_.custom_functions, options_.observers} {
     const Placement placement = placement_of(program_, extent_.num_stages);
     require_local_stages(stages_, placement, local_ranks_);
+    if (has_backwards_ && (options_.loss || !ends_.has_last_stage)) {
+      const auto& replicas = options_.data_group;
+      require_own_parameters(stages_, placement, replicas != nullptr && replicas->num_ranks() > 1);
+    }
     std::vector<SharedUse> shared_uses = shared_uses_of(stages_);
     shared_exchange_.emplace(shared_uses, placement, extent_, local_ranks_);
     shared_gradients_ = make_shared_gradients(std::move(shared_uses), program_);

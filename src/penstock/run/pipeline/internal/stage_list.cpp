@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -86,6 +87,32 @@ void require_local_stages(const StageList& stages, const Placement& placement,
       throw ArgumentError(
           fmt::format("stage {} is missing; the schedule gives rank {} the stages {}", stage, rank,
                       fmt::join(placement.stages_of(rank), ", ")));
+    }
+  }
+}
+
+void require_own_parameters(const StageList& stages, const Placement& placement,
+                            bool has_replicas) {
+  std::unordered_map<const c10::TensorImpl*, const PipelineStage*> users;
+  for (const auto& stage : stages) {
+    std::unordered_set<const c10::TensorImpl*> shared;
+    for (const auto& [name, tensor] : stage->module().shared_parameters()) {
+      shared.insert(tensor.unsafeGetTensorImpl());
+    }
+    for (const auto& [name, tensor] : stage->module().named_parameters()) {
+      if (!tensor.requires_grad() || shared.contains(tensor.unsafeGetTensorImpl())) continue;
+      const PipelineStage* other =
+          users.try_emplace(tensor.unsafeGetTensorImpl(), stage.get()).first->second;
+      const int rank = placement.rank_of(stage->index());
+      const int other_rank = placement.rank_of(other->index());
+      if (other == stage.get() || (rank == other_rank && !has_replicas)) continue;
+      throw ArgumentError(fmt::format(
+          "stage {} on rank {} and stage {} on rank {} both train the parameter {}, and {}; take "
+          "all stages from one Pipe, which knows what they share{}",
+          other->index(), other_rank, stage->index(), rank, quote(name),
+          has_replicas ? "replicas would add up its gradient for each of them"
+                       : "which of them adds to its gradient first would be a matter of timing",
+          has_replicas ? "" : ", or put these stages on one rank"));
     }
   }
 }

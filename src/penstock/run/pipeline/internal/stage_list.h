@@ -18,6 +18,12 @@ StageList in_order(StageList stages, bool complete);
 void require_local_stages(const StageList& stages, const Placement& placement,
                           const std::vector<int>& local_ranks);
 
+// Throws ArgumentError, with the stages and the parameter, if two stages of different ranks train
+// one tensor, or two stages of any ranks if there are replicas: then it would depend on timing in
+// which order its gradients are added, or they would be reduced twice. Parameters that the modules
+// list as shared are taken care of, and are no mistake.
+void require_own_parameters(const StageList& stages, const Placement& placement, bool has_replicas);
+
 // What an optimizer of these stages trains, each tensor once: parameters, or the slices of those
 // that are sharded.
 std::vector<at::Tensor> parameters_of(const StageList& stages);
