@@ -64,6 +64,31 @@ TEST(PipelineReplicas, StopTogetherAndGoOnAfterwards) {
   }
 }
 
+TEST(PipelineReplicas, MergeTheOutputsOfAllMicrobatchesOnce) {
+  const auto output_with = [](const ChunkSpec& spec, const torch::Tensor& inputs) {
+    PipelineReplicas replicas(2, [&spec](const Replica& replica) {
+      const torch::Tensor weight = trained(1);
+      ScheduleOptions options = sum_options(replica, 2);
+      options.output_merge_spec = spec;
+      return std::make_unique<PipelineSchedule>(
+          StageList{stage_with({{"weight", weight}},
+                               [weight](torch::Tensor input) { return input * weight; })},
+          one_rank(2), options);
+    });
+    const torch::Tensor trained = replicas.step({inputs}).output.toTensor();
+    const torch::Tensor evaluated = replicas.eval({inputs}).output.toTensor();
+    EXPECT_TRUE(torch::equal(trained, evaluated));
+    return trained;
+  };
+  const torch::Tensor digits = torch::tensor({1.0, 2.0, 3.0, 4.0});
+  const ChunkSpec append = ChunkSpec::reduce(
+      torch::full({1}, 9.0), [](const c10::IValue& left, const c10::IValue& right) {
+        return c10::IValue(left.toTensor() * 10 + right.toTensor());
+      });
+  EXPECT_EQ(output_with(append, digits).item<double>(), 91234);
+  EXPECT_EQ(output_with(ChunkSpec::replicate(), torch::full({4}, 5.0)).item<double>(), 5);
+}
+
 // It may have replicas in other processes, of which make() knows.
 TEST(PipelineReplicas, OfOneHaveNoGroupAndNoThreadOfTheirOwn) {
   PipelineReplicas replicas(1, [](const Replica& replica) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -11,7 +12,7 @@
 
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/run/microbatch/merge.h"
+#include "penstock/run/pipeline/internal/batch.h"
 #include "penstock/run/pipeline/internal/replica_hubs.h"
 
 namespace penstock {
@@ -121,7 +122,7 @@ StepResult PipelineReplicas::run_batch(std::vector<c10::IValue> inputs,
   own_options.target = {};
   own_options.kwargs = {};
 
-  std::vector<StepResult> results(replicas_.size());
+  std::vector<MicrobatchResults> results(replicas_.size());
   run([&](int replica) {
     const auto part_of = [&](const auto& list) {
       const auto begin = list.begin() + replica * num_microbatches;
@@ -129,21 +130,16 @@ StepResult PipelineReplicas::run_batch(std::vector<c10::IValue> inputs,
     };
     PresplitBatch batch{.inputs = part_of(microbatches)};
     if (!targets.empty()) batch.targets = part_of(targets);
-    PipelineSchedule& pipeline = this->replica(replica);
     results[static_cast<std::size_t>(replica)] =
-        is_training ? pipeline.step(batch, own_options) : pipeline.eval(batch, own_options);
+        this->replica(replica).run_unmerged(batch, own_options, is_training);
   });
 
-  StepResult all;
-  std::vector<c10::IValue> outputs;
-  for (StepResult& result : results) {
-    outputs.push_back(std::move(result.output));
-    all.losses.insert(all.losses.end(), result.losses.begin(), result.losses.end());
+  MicrobatchResults all;
+  for (MicrobatchResults& result : results) {
+    std::move(result.outputs.begin(), result.outputs.end(), std::back_inserter(all.outputs));
+    std::move(result.losses.begin(), result.losses.end(), std::back_inserter(all.losses));
   }
-  if (step_options.return_outputs) {
-    all.output = merge_microbatches(outputs, options.output_merge_spec);
-  }
-  return all;
+  return merge_results(std::move(all), options);
 }
 
 }  // namespace penstock

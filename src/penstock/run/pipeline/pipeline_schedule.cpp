@@ -80,13 +80,13 @@ class PipelineSchedule::Impl {
     keywords_ = options_.group == nullptr ? keywords_of(stages_) : fabric_->keywords();
   }
 
-  StepResult step(const PresplitBatch& batch, const StepOptions& step_options) {
+  MicrobatchResults step(const PresplitBatch& batch, const StepOptions& step_options) {
     require_training(kStep);
     require_target(batch, kStep);
     return run(batch, step_options, true);
   }
 
-  StepResult eval(const PresplitBatch& batch, const StepOptions& step_options) {
+  MicrobatchResults eval(const PresplitBatch& batch, const StepOptions& step_options) {
     if (ends_.has_last_stage && !batch.targets.empty() && !options_.loss) {
       throw ArgumentError("a target is of no use without ScheduleOptions::loss");
     }
@@ -202,7 +202,8 @@ class PipelineSchedule::Impl {
     return step_options.seed ? *step_options.seed : step_seed(number);
   }
 
-  StepResult run(const PresplitBatch& given, const StepOptions& step_options, bool is_training) {
+  MicrobatchResults run(const PresplitBatch& given, const StepOptions& step_options,
+                        bool is_training) {
     const OneCaller caller(is_running_, kIsRunning);
     const PresplitBatch& batch = local_part(given);
     require_fit(batch);
@@ -228,7 +229,7 @@ class PipelineSchedule::Impl {
         pass_root_gradients();
       }
     });
-    return result_of(work, options_);
+    return results_of(work);
   }
 
   // Does something that needs other ranks.
@@ -333,10 +334,10 @@ PipelineSchedule::PipelineSchedule(StageList stages, Schedule schedule, Schedule
 PipelineSchedule::~PipelineSchedule() = default;
 
 StepResult PipelineSchedule::step(std::vector<c10::IValue> inputs, const StepOptions& options) {
-  return impl_->step(impl_->split(std::move(inputs), options), options);
+  return step(impl_->split(std::move(inputs), options), options);
 }
 StepResult PipelineSchedule::step(const PresplitBatch& batch, const StepOptions& options) {
-  return impl_->step(batch, options);
+  return merge_results(impl_->step(batch, options), this->options());
 }
 StepResult PipelineSchedule::step(NoInputs /*none*/, const StepOptions& options) {
   return step(std::vector<c10::IValue>(), options);
@@ -351,13 +352,18 @@ std::vector<at::Tensor> PipelineSchedule::exchange_with_replicas(const at::Tenso
   return impl_->exchange_with_replicas(value);
 }
 StepResult PipelineSchedule::eval(std::vector<c10::IValue> inputs, const StepOptions& options) {
-  return impl_->eval(impl_->split(std::move(inputs), options), options);
+  return eval(impl_->split(std::move(inputs), options), options);
 }
 StepResult PipelineSchedule::eval(const PresplitBatch& batch, const StepOptions& options) {
-  return impl_->eval(batch, options);
+  return merge_results(impl_->eval(batch, options), this->options());
 }
 StepResult PipelineSchedule::eval(NoInputs /*none*/, const StepOptions& options) {
   return eval(std::vector<c10::IValue>(), options);
+}
+
+MicrobatchResults PipelineSchedule::run_unmerged(const PresplitBatch& batch,
+                                                 const StepOptions& options, bool is_training) {
+  return is_training ? impl_->step(batch, options) : impl_->eval(batch, options);
 }
 
 int PipelineSchedule::num_ranks() const {

@@ -91,7 +91,8 @@ struct NoInputs {
 };
 inline constexpr NoInputs kNoInputs{};
 
-struct StepSeries;  // step_series.h
+struct MicrobatchResults;  // internal/batch.h
+struct StepSeries;         // step_series.h
 
 struct StepResult {
   c10::IValue output;              // merged; None unless return_outputs
@@ -164,6 +165,12 @@ class PipelineSchedule {
   std::vector<ParameterBytes> parameter_bytes() const;
 
  private:
+  friend class PipelineReplicas;
+
+  // step() or eval() without merging the outputs, for whoever has those of more microbatches.
+  MicrobatchResults run_unmerged(const PresplitBatch& batch, const StepOptions& options,
+                                 bool is_training);
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -133,11 +133,14 @@ StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weig
   return work;
 }
 
-StepResult result_of(StepWork& work, const ScheduleOptions& options) {
-  StepResult result{.output = {}, .losses = std::move(work.losses)};
-  if (work.keeps_outputs) {
-    result.output = merge_microbatches(work.outputs, options.output_merge_spec);
-  }
+MicrobatchResults results_of(StepWork& work) {
+  return {.outputs = std::move(work.outputs), .losses = std::move(work.losses)};
+}
+
+StepResult merge_results(MicrobatchResults results, const ScheduleOptions& options) {
+  StepResult result{.output = {}, .losses = std::move(results.losses)};
+  if (results.outputs.empty()) return result;
+  result.output = merge_microbatches(results.outputs, options.output_merge_spec);
   return result;
 }
 

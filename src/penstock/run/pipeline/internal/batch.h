@@ -51,7 +51,14 @@ StepWork make_work(const PresplitBatch& batch, std::span<const double> loss_weig
                    const StepOptions& step_options, const ScheduleOptions& options, LocalEnds ends,
                    const WorkOptions& work_options);
 
-// What the caller gets of work that is done.
-StepResult result_of(StepWork& work, const ScheduleOptions& options);
+// What comes out of work that is done, by microbatch.
+struct MicrobatchResults {
+  std::vector<c10::IValue> outputs;  // none unless they were to be kept
+  std::vector<at::Tensor> losses;    // none if none was computed
+};
+MicrobatchResults results_of(StepWork& work);
+
+// What the caller gets of it.
+StepResult merge_results(MicrobatchResults results, const ScheduleOptions& options);
 
 }  // namespace penstock

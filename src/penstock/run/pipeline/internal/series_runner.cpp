@@ -116,7 +116,7 @@ void SeriesRunner::run_rank(int place) {
           exchange_with_replicas(place, update->tell_replicas());
       if (update->list_ended(step, from_replicas, exchange)) {
         if (place == last_place_ && series_.take_result) {
-          series_.take_result(step, result_of(work, parts_.options));
+          series_.take_result(step, merge_results(results_of(work), parts_.options));
         }
         break;
       }
