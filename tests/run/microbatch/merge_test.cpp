@@ -1,6 +1,7 @@
 #include "penstock/run/microbatch/merge.h"
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -133,20 +134,39 @@ TEST(MergeMicrobatches, ComparesReplicatedTensorsByTheirElements) {
             "[3]; they differ, but a replicated value is the same in every microbatch");
 }
 
-TEST(MergeMicrobatches, ReplicatesWhatHasNoRowsByDefault) {
-  const c10::IValue output =
-      tuple_of({torch::tensor(2.0F), 3, "text", c10::IValue(), at::Tensor()});
+TEST(MergeMicrobatches, TakesNaNForTheSameAsNaN) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const c10::IValue output = tuple_of({nan, torch::tensor({1.0, nan})});
+  const c10::IValue same = tuple_of({nan, torch::tensor({1.0, nan})});
+  const c10::IValue other = tuple_of({nan, torch::tensor({nan, 1.0})});
+  EXPECT_TRUE(equal_values(merged({output, same}, ChunkSpec::replicate()), output));
+  EXPECT_THAT(refusal({output, other}, ChunkSpec::replicate()), HasSubstr("output[1]"));
+  EXPECT_THAT(refusal({nan, 1.0}), HasSubstr("they differ"));
+}
+
+TEST(MergeMicrobatches, ReplicatesWhatIsNoTensorByDefault) {
+  const c10::IValue output = tuple_of({3, "text", c10::IValue(), at::Tensor()});
   EXPECT_TRUE(equal_values(merged({output, output}), output));
   EXPECT_EQ(refusal({dict_of({{"k", 3}}), dict_of({{"k", 4}})}),
             "output[\"k\"]: microbatch 1 returned 4, microbatch 0 returned 3; they differ and "
             "cannot be concatenated; give an output spec with a reducer, such as ChunkSpec::sum()");
 }
 
-TEST(MergeMicrobatches, RejectsTensorsWithoutDimensionsThatDiffer) {
-  EXPECT_EQ(refusal({torch::tensor(1.0F), torch::tensor(2.0F)}),
-            "output: microbatch 1 returned float tensor [], microbatch 0 returned float tensor []; "
-            "they differ and cannot be concatenated; give an output spec with a reducer, such as "
-            "ChunkSpec::sum()");
+TEST(MergeMicrobatches, StacksTensorsWithoutDimensions) {
+  const at::Tensor leaf = torch::tensor(1.0F, torch::requires_grad());
+  const at::Tensor result = merged({leaf * 2, torch::tensor(2.0F)}).toTensor();
+  EXPECT_TRUE(torch::equal(result, torch::tensor({2.0F, 2.0F}))) << "equal or not";
+  result.sum().backward();
+  EXPECT_EQ(leaf.grad().item<float>(), 2);
+  EXPECT_EQ(merged({torch::tensor(1.0F)}).toTensor().sizes(), torch::IntArrayRef({1}));
+  EXPECT_EQ(merged({leaf, leaf}, ChunkSpec::replicate()).toTensor().dim(), 0);
+  EXPECT_EQ(refusal({torch::tensor(1.0F), 2}),
+            "output: microbatch 1 returned 2, microbatch 0 returned float tensor []; to make one "
+            "entry of each, all must be such tensors");
+  EXPECT_THAT(refusal({torch::tensor(1.0F), torch::ones({1})}), HasSubstr("all must be such"));
+}
+
+TEST(MergeMicrobatches, RefusesToConcatenateTensorsWithoutDimensions) {
   EXPECT_EQ(refusal({torch::tensor(1.0F), torch::tensor(1.0F)}, ChunkSpec::split(0)),
             "output: cannot concatenate float tensor [] along dimension 0; it has no dimensions "
             "(use the spec replicate)");

@@ -39,8 +39,9 @@ Sample random_tensor(int min_rows, bool only_dim_0) {
   return {.value = torch::randn(sizes), .spec = ChunkSpec::split(from_end ? dim - num_dims : dim)};
 }
 
-Sample random_plain_leaf() {
-  switch (random_number(0, 6)) {
+// By default, a tensor without dimensions is stacked when it is merged.
+Sample random_plain_leaf(bool is_by_default) {
+  switch (random_number(0, is_by_default ? 5 : 6)) {
     case 0:
       return {.value = c10::IValue()};
     case 1:
@@ -50,16 +51,16 @@ Sample random_plain_leaf() {
     case 3:
       return {.value = true};
     case 4:
-      return {.value = torch::randn({})};
-    default:
       return {.value = "text"};
+    default:
+      return {.value = torch::randn({})};
   }
 }
 
 Sample random_tree(int depth, int min_rows, bool only_dim_0) {
   const int kind = random_number(0, depth > 0 ? 8 : 4);
   if (kind < 3) return random_tensor(min_rows, only_dim_0);
-  if (kind == 3) return random_plain_leaf();
+  if (kind == 3) return random_plain_leaf(only_dim_0);
   if (kind == 4) {
     const Sample left = random_tensor(min_rows, only_dim_0);
     const Sample right = random_tensor(min_rows, only_dim_0);

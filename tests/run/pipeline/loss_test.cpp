@@ -64,6 +64,38 @@ TEST(LossInOutput, IsTheWholeOutput) {
   expect_trains(loss_in_output(true), [](const auto& output) { return output.mean(); });
 }
 
+TEST(LossInOutput, IsReturnedOncePerMicrobatch) {
+  const torch::Tensor scale = torch::ones({1}, torch::requires_grad());
+  const torch::Tensor inputs = torch::tensor({1.0F, 2.0F, 3.0F, 6.0F});
+  ScheduleGPipe whole(scaling_stage(scale, [](const auto& output) { return output.mean(); }),
+                      {.num_microbatches = 2, .loss = loss_in_output(true)});
+  const torch::Tensor expected = torch::tensor({1.5F, 4.5F});
+  EXPECT_TRUE(torch::equal(whole.step({inputs}).output.toTensor(), expected));
+  ScheduleGPipe dict(scaling_stage(scale, loss_dict),
+                     {.num_microbatches = 2, .loss = loss_in_output()});
+  const auto entries = dict.step({inputs}).output.toGenericDict();
+  EXPECT_TRUE(torch::equal(entries.at("loss").toTensor(), expected));
+  EXPECT_TRUE(torch::equal(entries.at("logits").toTensor(), inputs));
+}
+
+TEST(StepResult, SaysThatTheStepIsCompleteIfOutputsCannotBeMerged) {
+  const torch::Tensor scale = torch::ones({1}, torch::requires_grad());
+  ScheduleGPipe pipeline(
+      scaling_stage(scale,
+                    [](const auto& output) {
+                      return std::make_tuple(output.mean(), output.mean().template item<double>());
+                    }),
+      {.num_microbatches = 2, .loss = loss_in_output(std::make_tuple(true, false))});
+  EXPECT_EQ(message_of([&] {
+              pipeline.step({torch::tensor({1.0F, 2.0F})});
+            }),
+            "the step is complete, but its outputs cannot be merged: output[1]: microbatch 1 "
+            "returned 2.0, microbatch 0 returned 1.0; they differ and cannot be concatenated; give "
+            "an output spec with a reducer, such as ChunkSpec::sum(); say how in "
+            "ScheduleOptions::output_merge_spec, or set StepOptions::return_outputs to false");
+  EXPECT_TRUE(scale.grad().defined());
+}
+
 TEST(LossInOutput, IsAnEntryOfATuple) {
   expect_trains(loss_in_output(std::make_tuple(false, true)),
                 [](const auto& output) { return std::make_tuple(output, output.mean()); });

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "penstock/base/error.h"
@@ -53,6 +54,18 @@ c10::IValue concatenate(const Parts& parts, std::int64_t wanted_dim, const TreeP
   return at::cat(tensors, dim);
 }
 
+// For tensors without dimensions.
+c10::IValue stack(const Parts& parts, const TreePath& path) {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!is_defined_tensor(*parts[i]) || parts[i]->toTensor().dim() != 0) {
+      reject_part(parts, i, path, "to make one entry of each, all must be such tensors");
+    }
+    tensors.push_back(parts[i]->toTensor());
+  }
+  return at::stack(tensors);
+}
+
 c10::IValue require_same(const Parts& parts, const SpecRule& rule, const TreePath& path) {
   for (std::size_t i = 1; i < parts.size(); ++i) {
     if (equal_values(*parts[0], *parts[i])) continue;
@@ -88,8 +101,8 @@ c10::IValue merge_leaf(const Parts& parts, const SpecRule& rule, const TreePath&
     const bool is_other_leaf = rule.is_inherited && !is_defined_tensor(*parts[0]);
     return is_other_leaf ? require_same(parts, rule, path) : concatenate(parts, split->dim, path);
   }
-  const bool is_split = rule.spec == nullptr && is_split_by_default(*parts[0]);
-  return is_split ? concatenate(parts, 0, path) : require_same(parts, rule, path);
+  if (rule.spec != nullptr || !is_defined_tensor(*parts[0])) return require_same(parts, rule, path);
+  return is_split_by_default(*parts[0]) ? concatenate(parts, 0, path) : stack(parts, path);
 }
 
 // For each child of `first`, its value in `other`; none if the two differ in structure.

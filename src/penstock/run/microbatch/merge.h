@@ -14,8 +14,9 @@ namespace penstock {
 //
 // A split leaf is concatenated along its dimension, with autograd history; one microbatch alone is
 // passed on without a copy. A replicated leaf must be the same in every microbatch. By default
-// tensors are concatenated along dimension 0, and the rest, tensors without dimensions included,
-// is replicated. A leaf reducer over a branch reduces each of its leaves.
+// tensors are concatenated along dimension 0, those without dimensions, such as losses, are stacked
+// to one entry per microbatch, and the rest is replicated. A leaf reducer over a branch reduces
+// each of its leaves.
 //
 // Throws ArgumentError, with the place in the output and the microbatch, for whatever cannot be
 // merged as asked.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstddef>
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -147,8 +149,14 @@ void append_description(const c10::IValue& value, std::string& text) {
 bool equal_tensors(const at::Tensor& left, const at::Tensor& right) {
   if (left.is_same(right)) return true;
   if (!left.defined() || !right.defined()) return false;
-  return left.scalar_type() == right.scalar_type() && left.device() == right.device() &&
-         left.layout() == right.layout() && left.sizes() == right.sizes() && at::equal(left, right);
+  if (left.scalar_type() != right.scalar_type() || left.device() != right.device() ||
+      left.layout() != right.layout() || left.sizes() != right.sizes()) {
+    return false;
+  }
+  if (at::equal(left, right)) return true;
+  const bool may_have_nan = left.layout() == at::kStrided && !left.is_meta() &&
+                            (left.is_floating_point() || left.is_complex());
+  return may_have_nan && at::allclose(left, right, /*rtol=*/0, /*atol=*/0, /*equal_nan=*/true);
 }
 
 bool equal_dicts(const c10::impl::GenericDict& left, const c10::impl::GenericDict& right) {
@@ -192,6 +200,7 @@ bool equal_values(const c10::IValue& left, const c10::IValue& right) {
   if (left.isTensor()) return equal_tensors(left.toTensor(), right.toTensor());
   if (left.isGenericDict()) return equal_dicts(left.toGenericDict(), right.toGenericDict());
   if (is_branch(left)) return equal_sequences(left, right);
+  if (left.isDouble() && std::isnan(left.toDouble())) return std::isnan(right.toDouble());
   return left == right;
 }
 

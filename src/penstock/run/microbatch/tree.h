@@ -79,8 +79,9 @@ template <typename Map>
 //   (float tensor [2, 3] requires grad, {"mask": bool tensor [4], "k": 3}, None)
 std::string describe(const c10::IValue& value);
 
-// Tensors: same type, device, shape and elements. Branches: same kind, with equal children; dicts
-// by key, in any order. Declared types and field names do not count. Other objects: the same one.
+// Tensors: same type, device, shape and elements; NaN equals NaN, also as a number. Branches: same
+// kind, with equal children; dicts by key, in any order. Declared types and field names do not
+// count. Other objects: the same one.
 bool equal_values(const c10::IValue& left, const c10::IValue& right);
 
 }  // namespace penstock

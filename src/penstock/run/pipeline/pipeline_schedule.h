@@ -122,7 +122,8 @@ class PipelineSchedule {
 
   // Trains on one batch: forward, loss and backward of every microbatch. Gradients are added to
   // those that are there; nothing else changes. Throws StepError if an action fails; the stages
-  // are then free of what the step has left, except for the gradients it has already added.
+  // are then free of what the step has left, except for the gradients it has already added. Throws
+  // ArgumentError, after all that, if the outputs cannot be merged.
   StepResult step(std::vector<c10::IValue> inputs, const StepOptions& options = {});
   StepResult step(const PresplitBatch& batch, const StepOptions& options = {});
   StepResult step(NoInputs none, const StepOptions& options = {});

@@ -140,7 +140,14 @@ MicrobatchResults results_of(StepWork& work) {
 StepResult merge_results(MicrobatchResults results, const ScheduleOptions& options) {
   StepResult result{.output = {}, .losses = std::move(results.losses)};
   if (results.outputs.empty()) return result;
-  result.output = merge_microbatches(results.outputs, options.output_merge_spec);
+  try {
+    result.output = merge_microbatches(results.outputs, options.output_merge_spec);
+  } catch (const ArgumentError& error) {
+    throw ArgumentError(fmt::format(
+        "the step is complete, but its outputs cannot be merged: {}; say how in "
+        "ScheduleOptions::output_merge_spec, or set StepOptions::return_outputs to false",
+        error.what()));
+  }
   return result;
 }
 
