@@ -26,7 +26,7 @@ int main() {
     context.run_part(0);
     other.join();
   };
-  // Any other kind of action may be wrapped as well, inside of overlaps too.
+  // Other kinds of actions may be wrapped as well, inside of overlaps too.
   std::atomic<int> num_forwards = 0;
   functions[penstock::ActionKind::Forward] = [&](penstock::ActionContext& context) {
     ++num_forwards;

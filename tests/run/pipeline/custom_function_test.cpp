@@ -87,13 +87,15 @@ TEST(CustomFunctions, RunAContainersPartsInAnyOrderAndOnTwoThreads) {
   subject.expect_trained_right();
 }
 
-TEST(CustomFunctions, ExistForEveryKind) {
+TEST(CustomFunctions, ExistForEveryKindButSendsAndReceives) {
   Overlapping subject;
   std::mutex mutex;
   std::set<std::string> seen;
   CustomFunctions functions;
-  for (std::size_t kind = 0; kind < kNumActionKinds; ++kind) {
-    functions[static_cast<ActionKind>(kind)] = [&](ActionContext& context) {
+  for (std::size_t index = 0; index < kNumActionKinds; ++index) {
+    const auto kind = static_cast<ActionKind>(index);
+    if (is_send(kind) || is_receive(kind)) continue;
+    functions[kind] = [&](ActionContext& context) {
       {
         const std::lock_guard lock(mutex);
         seen.insert(std::string(kind_text(context.action().kind)));
@@ -102,8 +104,7 @@ TEST(CustomFunctions, ExistForEveryKind) {
     };
   }
   subject.train(std::move(functions));
-  EXPECT_THAT(seen, testing::IsSupersetOf({"F", "I", "W", "B", "OVERLAP_F_B", "SEND_F", "RECV_F",
-                                           "SEND_B", "RECV_B", "REDUCE_GRAD"}));
+  EXPECT_THAT(seen, testing::IsSupersetOf({"F", "I", "W", "B", "OVERLAP_F_B", "REDUCE_GRAD"}));
   subject.expect_trained_right();
 }
 

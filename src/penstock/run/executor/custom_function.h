@@ -48,7 +48,8 @@ class ActionContext {
 
 using CustomFunction = std::function<void(ActionContext&)>;
 
-// What to do instead of, before or after the actions of a kind; inside of containers too.
+// What to do instead of, before or after the actions of a kind; inside of containers too. There are
+// none for SEND and RECV, which only the executor can run: a pipeline refuses them.
 class CustomFunctions {
  public:
   CustomFunction& operator[](ActionKind kind) { return functions_[static_cast<std::size_t>(kind)]; }

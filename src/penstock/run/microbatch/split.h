@@ -20,7 +20,8 @@ struct SplitOptions {
   // By keyword; a keyword that is not named has the default.
   std::map<std::string, ChunkSpec> kwargs = {};
   // With fewer rows than microbatches: make only as many microbatches as there are rows, instead of
-  // throwing. The argument with the fewest rows decides.
+  // throwing. The argument with the fewest rows decides. Not for a pipeline, whose schedule has a
+  // fixed number.
   bool allow_fewer = false;
 };
 

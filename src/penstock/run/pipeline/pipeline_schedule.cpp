@@ -20,6 +20,7 @@
 #include "penstock/run/pipeline/internal/local_ranks.h"
 #include "penstock/run/pipeline/internal/rank_setup.h"
 #include "penstock/run/pipeline/internal/replica_links.h"
+#include "penstock/run/pipeline/internal/require_options.h"
 #include "penstock/run/pipeline/internal/series_runner.h"
 #include "penstock/run/pipeline/internal/shared_exchange.h"
 #include "penstock/run/pipeline/internal/shared_uses.h"
@@ -57,6 +58,7 @@ class PipelineSchedule::Impl {
             make_program(keep_forwards(program_), extent_, lower_options(options_, stages_))),
         local_ranks_(local_ranks_of(options_, program_)),
         executor_options_{options_.custom_functions, options_.observers} {
+    require_options(options_);
     const Placement placement = placement_of(program_, extent_.num_stages);
     require_local_stages(stages_, placement, local_ranks_);
     if (has_backwards_ && (options_.loss || !ends_.has_last_stage)) {

@@ -32,7 +32,6 @@ double rows_of(const c10::IValue& target, const std::optional<ChunkSpec>& spec) 
 std::vector<double> weights_of(const std::vector<c10::IValue>& targets,
                                const ScheduleOptions& options) {
   std::vector<double> weights(static_cast<std::size_t>(options.num_microbatches), 1.0);
-  if (!options.scale_grads) return weights;
   if (options.loss_weights == LossWeights::ByRows) {
     if (targets.empty()) {
       throw ArgumentError("LossWeights::ByRows needs a target, whose rows it counts");

@@ -49,7 +49,7 @@ void require_one_rank_each(const std::vector<SharedUse>& uses, const Placement& 
 
 // What replicas would have to agree on for each step before, or after, the list of a single rank.
 void require_independent_lists(const ScheduleOptions& options, const std::vector<SharedUse>& uses) {
-  if (options.loss_weights == LossWeights::ByRows && options.scale_grads) {
+  if (options.loss_weights == LossWeights::ByRows) {
     throw ArgumentError(
         "LossWeights::ByRows counts the rows of all replicas before each step, which a series of "
         "steps does not; use LossWeights::Equal, or call step()");
