@@ -33,5 +33,15 @@ TEST(PipelineStage, RunsTheForwardOfAMicrobatchOnceAtATime) {
   EXPECT_EQ(stage.num_live_microbatches(), 0);
 }
 
+TEST(PipelineStage, SaysWhatToDoAboutAFirstOperatorInPlace) {
+  const torch::Tensor weight = parameter(2);
+  Schedule1F1B pipeline(make_stages([weight](torch::Tensor x) { return x * weight; },
+                                    [](torch::Tensor x) { return x.relu_(); }),
+                        {.num_microbatches = 1, .loss = sum_of_products});
+  EXPECT_THAT(message_of([&] { pipeline.step({torch::ones({1})}, {.target = torch::ones({1})}); }),
+              HasSubstr("the inputs of a stage are such leaves, so let its first operator work out "
+                        "of place, as in relu() instead of relu_(), or clone the input"));
+}
+
 }  // namespace
 }  // namespace penstock

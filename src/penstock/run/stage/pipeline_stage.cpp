@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <string_view>
 #include <unordered_set>
 
 #include <c10/core/GradMode.h>
@@ -36,6 +37,15 @@ void for_each_value(const c10::IValue& output, const Visit& visit) {
   } else {
     visit(output);
   }
+}
+
+// What to do about an error of libtorch that speaks of its own matters.
+std::string_view advice_on(std::string_view cause) {
+  const bool is_in_place = cause.find("a leaf Variable that requires grad") != cause.npos;
+  return is_in_place
+             ? "; the inputs of a stage are such leaves, so let its first operator work out "
+               "of place, as in relu() instead of relu_(), or clone the input"
+             : "";
 }
 
 // A leaf that shares the tensor's memory but none of its history.
@@ -242,8 +252,9 @@ c10::IValue PipelineStage::forward(int microbatch, const Message& inputs,
     std::string given = describe(c10::ivalue::Tuple::create(inputs));
     for (const auto& [name, value] : keywords)
       given += fmt::format(", {}={}", name, describe(value));
-    throw StageError(fmt::format("the module of stage {} failed on inputs {}: {}", index(), given,
-                                 cause_of(error)));
+    const std::string cause = cause_of(error);
+    throw StageError(fmt::format("the module of stage {} failed on inputs {}: {}{}", index(), given,
+                                 cause, advice_on(cause)));
   }
 }
 
