@@ -285,7 +285,9 @@ TEST(SplitValue, RejectsADictSpecForKeysThatAreNoText) {
   dict.insert(7, 1);
   EXPECT_THAT(
       [&] { split_value(dict, 2, ChunkSpec::dict({})); },
-      ThrowsMessage<ArgumentError>(StrEq("value: key 7 is not in the spec {}; name every key")));
+      ThrowsMessage<ArgumentError>(StrEq("value: key 7 is not in the spec {}; specs name keys that "
+                                         "are strings, so give one spec such as split(0) for all "
+                                         "of it")));
 }
 
 TEST(SplitMicrobatches, RejectsSpecsOfAnotherStructure) {

@@ -60,8 +60,12 @@ std::vector<SpecRule> rules_of_values(const c10::IValue& branch, const SpecRule&
   for (const auto& entry : values) {
     const ChunkSpec* spec = find_entry(dict, entry.key());
     if (spec == nullptr) {
-      throw ArgumentError(fmt::format("{}: key {} is not in the spec {}; name every key",
-                                      path.text(), describe(entry.key()), to_string(*rule.spec)));
+      throw ArgumentError(fmt::format("{}: key {} is not in the spec {}; {}", path.text(),
+                                      describe(entry.key()), to_string(*rule.spec),
+                                      entry.key().isString()
+                                          ? "name every key"
+                                          : "specs name keys that are strings, so give one spec "
+                                            "such as split(0) for all of it"));
     }
     rules.push_back({.spec = spec});
   }
