@@ -109,6 +109,102 @@ TEST(Hooks, OfParametersAreCalledOnce) {
   EXPECT_EQ(num_calls, 2);
 }
 
+// Counts its calls and multiplies what the node has computed.
+class ScalingPostHook final : public torch::autograd::FunctionPostHook {
+ public:
+  ScalingPostHook(int& num_calls, std::vector<int>& num_outputs)
+      : num_calls_(num_calls), num_outputs_(num_outputs) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    ++num_calls_;
+    torch::autograd::variable_list scaled;
+    int num_defined = 0;
+    for (const at::Tensor& output : outputs) {
+      num_defined += output.defined() ? 1 : 0;
+      scaled.push_back(output.defined() ? output * 3 : output);
+    }
+    num_outputs_.push_back(num_defined);
+    return scaled;
+  }
+
+ private:
+  int& num_calls_;
+  std::vector<int>& num_outputs_;
+};
+
+class NodeHooks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NodeHooks, OnResultsAreCalledOnceWithAllOfThem) {
+  int num_calls = 0;
+  std::vector<int> num_outputs;
+  const MakeStage make_stage = watched_stage([&](const std::string& name, at::Tensor& tensor) {
+    if (name != GetParam()) return;
+    tensor.grad_fn()->add_post_hook(std::make_unique<ScalingPostHook>(num_calls, num_outputs));
+    if (name != "output") return;
+    tensor.register_hook([](const at::Tensor& gradient) { return gradient * 2; });
+  });
+  expect_equal_to_reference(make_stage, microbatches());
+  for (const Backward backward : {Backward::Reference, Backward::Split, Backward::SplitFused}) {
+    num_calls = 0;
+    num_outputs.clear();
+    train(*make_stage(), microbatches(), backward);
+    EXPECT_EQ(num_calls, 2);
+    const std::string name = GetParam();
+    const bool is_product = name == "product" || name == "output";
+    EXPECT_EQ(num_outputs, std::vector<int>(2, is_product ? 2 : 1));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Everywhere, NodeHooks,
+                         ::testing::Values("product", "activation", "weight", "output"));
+
+// One use of a weight has a hook and the other has none, and the weight is computed, too.
+TEST(NodeHooks, MayBeOnOneOfTwoNodesThatUseAWeight) {
+  int num_calls = 0;
+  std::vector<int> num_outputs;
+  const MakeStage make_stage =
+      stage_of({{4, 4}, {4, 4}}, [&](const Tensors& p, const Tensors& x) -> Tensors {
+        const at::Tensor weight = p[0].mm(p[1]);
+        const at::Tensor first = x[0].mm(weight);
+        first.grad_fn()->add_post_hook(std::make_unique<ScalingPostHook>(num_calls, num_outputs));
+        return {torch::relu(first).mm(weight).mm(p[0])};
+      });
+  expect_equal_to_reference(make_stage, microbatches());
+  train(*make_stage(), microbatches(), Backward::SplitFused);
+}
+
+TEST(NodeHooks, MayBeOnAChangeInPlace) {
+  int num_calls = 0;
+  std::vector<int> num_outputs;
+  const MakeStage make_stage =
+      stage_of({{4}, {3, 4}}, [&](const Tensors& p, const Tensors& x) -> Tensors {
+        at::Tensor hidden = x[0] * 2;
+        hidden.select(0, 1).mul_(p[0]);
+        hidden.grad_fn()->add_post_hook(std::make_unique<ScalingPostHook>(num_calls, num_outputs));
+        return {hidden * p[1]};
+      });
+  expect_equal_to_reference(make_stage, microbatches());
+  num_calls = 0;
+  train(*make_stage(), microbatches(), Backward::Split);
+  EXPECT_EQ(num_calls, 2);
+}
+
+TEST(Hooks, BehindTheGradientOfAParameterAreCalledInEveryMode) {
+  const MakeStage plain = watched_stage([](const std::string&, at::Tensor&) {});
+  for (const Backward backward :
+       {Backward::Reference, Backward::Full, Backward::Split, Backward::SplitFused}) {
+    int num_calls = 0;
+    std::vector<int> num_outputs;
+    const std::shared_ptr<Stage> stage = plain();
+    const auto accumulator = torch::autograd::impl::grad_accumulator(stage->parameters()[0]);
+    accumulator->add_post_hook(std::make_unique<ScalingPostHook>(num_calls, num_outputs));
+    train(*stage, microbatches(), backward);
+    EXPECT_EQ(num_calls, 2);
+  }
+}
+
 TEST(Hooks, KeepRetainedGradientsAsAFullBackwardDoes) {
   for (const char* name : {"product", "activation", "weight", "output"}) {
     SCOPED_TRACE(name);

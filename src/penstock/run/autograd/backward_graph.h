@@ -21,8 +21,10 @@ enum class WeightGradients {
 //
 // Each ends with an empty graph, which keeps its buffers for the next microbatch.
 // Holds edges of the graph, never the outputs; backward_input() leaves only what the weights need.
-// Gradients of parameters are added to their `.grad`. Hooks on tensors are called once, and act on
-// both halves. Used by one thread at a time; several graphs of one module may be under way.
+// Gradients of parameters are added to their `.grad`. Hooks on tensors and on nodes are called
+// once, and act on both halves; a node whose results a hook looks at, and which feeds both halves,
+// is computed as a whole in the first. Used by one thread at a time; several graphs of one module
+// may be under way.
 class BackwardGraph {
  public:
   BackwardGraph();

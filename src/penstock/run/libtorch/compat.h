@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -16,6 +19,15 @@ namespace penstock {
 
 // Owns an autograd node: std::shared_ptr in 1.13, c10::intrusive_ptr in late 2.x.
 using NodePtr = decltype(torch::autograd::Edge::function);
+
+template <class Node, class... Arguments>
+NodePtr make_node(Arguments&&... arguments) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Node>(std::forward<Arguments>(arguments)...);
+  } else {
+    return c10::make_intrusive<Node>(std::forward<Arguments>(arguments)...);
+  }
+}
 
 // 1.13 keeps the hooks of tensors with those of their node, and those of leaves with the leaf; 2.x
 // has a list of its own for them, and calls it even where the engine only captures a gradient.

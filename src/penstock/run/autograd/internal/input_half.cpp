@@ -38,6 +38,14 @@ class RecordingHook final : public torch::autograd::FunctionPreHook {
   Roots& roots_;
 };
 
+// Stands in for the end of an edge: the engine captures the gradient that arrives, and goes no
+// further.
+class Sink final : public Node {
+ public:
+  explicit Sink(const at::Tensor& like) { add_input_metadata(like); }
+  variable_list apply(variable_list&& /*gradients*/) override { return {}; }
+};
+
 // The operation inside a node for a change of a view in place. All its edges but the first are
 // those of the node, and libtorch 2.x insists that they stay so.
 Node* wrapped_node(Node& node) {
@@ -59,15 +67,22 @@ variable_list InputHalf::run(const Roots& roots, const edge_list& inputs, Roots&
 
   captures_.assign(inputs.begin(), inputs.end());
   prepare_nodes(weight_roots);
+  const std::size_t first_sink = captures_.size();
+  for (const DivertedEdge& diverted : diverted_edges_) captures_.emplace_back(diverted.sink, 0);
   variable_list captured = torch::autograd::Engine::get_default_engine().execute(
       roots.edges, roots.gradients, /*keep_graph=*/true, /*create_graph=*/false,
       /*accumulate_grad=*/false, captures_);
   remove_hooks();
   turn_to_weights();
-  for (std::size_t i = inputs.size(); i < captured.size(); ++i) {
+  for (std::size_t i = inputs.size(); i < first_sink; ++i) {
     if (captured[i].defined()) {
       weight_roots.add(std::move(captures_[i]), std::move(captured[i]));
     }
+  }
+  for (std::size_t i = first_sink; i < captured.size(); ++i) {
+    if (!captured[i].defined()) continue;
+    weight_roots.insert(first_boundary_root_++, std::move(diverted_edges_[i - first_sink].edge),
+                        std::move(captured[i]));
   }
   captured.resize(inputs.size());
   return captured;
@@ -78,17 +93,21 @@ void InputHalf::clear() {
   captures_.clear();
   boundary_.clear();
   hidden_edges_.clear();
+  diverted_edges_.clear();
   dropped_edges_.clear();
 }
 
 // A boundary node runs again in W and must find what it saved; the others on the way to the inputs
 // are done after I. The engine captures gradients before hooks change them, so that hooks need a
-// recording behind them.
+// recording behind them. Hooks that see what a node has computed need all of it, and one call: a
+// boundary node that has such is done after I, too, and W begins below it.
 void InputHalf::prepare_nodes(Roots& weight_roots) {
   for (const WalkedNode& walked : walk_.nodes()) {
     if (!walked.reaches_input || walked.is_input) continue;
     Node& node = walked.node();
-    if (!walked.is_boundary()) {
+    const bool is_whole = walked.is_boundary() && !node.post_hooks().empty();
+    if (is_whole) divert_weight_edges(node);
+    if (is_whole || !walked.is_boundary()) {
       release_hooks_.add(node);
       continue;
     }
@@ -117,6 +136,21 @@ void InputHalf::hide_weight_edges(Node& node) {
   for (std::size_t i = 0; i < wrapped->num_outputs(); ++i) {
     Edge& edge = wrapped->next_edges()[i];
     if (edge.is_valid() && !node.next_edge(i).is_valid()) hide(edge);
+  }
+}
+
+// Ends the ways to parameters in sinks.
+void InputHalf::divert_weight_edges(Node& node) {
+  Node* wrapped = wrapped_node(node);
+  for (std::size_t i = 0; i < node.next_edges().size(); ++i) {
+    Edge& edge = node.next_edges()[i];
+    if (!edge.is_valid() || walk_.reaches_input(edge)) continue;
+    DivertedEdge& diverted = diverted_edges_.emplace_back();
+    const auto& metadata = edge.function->input_metadata(edge.input_nr);
+    diverted.sink = make_node<Sink>(metadata.zeros_like());
+    diverted.edge = std::exchange(edge, Edge(diverted.sink, 0));
+    if (wrapped == nullptr || !wrapped->next_edge(i).is_valid()) continue;
+    dropped_edges_.push_back(std::exchange(wrapped->next_edges()[i], edge));
   }
 }
 

@@ -19,6 +19,11 @@ struct Roots {
     edges.push_back(std::move(edge));
     gradients.push_back(std::move(gradient));
   }
+  void insert(std::size_t place, torch::autograd::Edge edge, at::Tensor gradient) {
+    const auto offset = static_cast<std::ptrdiff_t>(place);
+    edges.insert(edges.begin() + offset, std::move(edge));
+    gradients.insert(gradients.begin() + offset, std::move(gradient));
+  }
   void keep_first(std::size_t count) {
     edges.resize(count);
     gradients.resize(count);
