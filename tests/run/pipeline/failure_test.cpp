@@ -305,6 +305,26 @@ TEST(PipelineFailure, ExplainsAWaitThatTookTooLong) {
             "which has not finished anything");
 }
 
+TEST(PipelineFailure, TakesAnyDeadlineThatIsPositive) {
+  const auto evaluate = [](std::chrono::nanoseconds deadline) {
+    return message_of([&] {
+      StageList stages;
+      for (int index = 0; index < 3; ++index) {
+        stages.push_back(
+            std::make_shared<PipelineStage>(make_stage_module([](torch::Tensor x) { return x; }),
+                                            StagePosition{.index = index, .num_stages = 3}));
+      }
+      Schedule1F1B pipeline(stages, {.num_microbatches = 2, .deadline = deadline});
+      pipeline.eval({torch::ones({2})});
+    });
+  };
+  EXPECT_EQ(evaluate(std::chrono::nanoseconds::max()), "nothing was thrown");
+  EXPECT_EQ(evaluate(std::chrono::nanoseconds::zero()),
+            "ScheduleOptions::deadline is 0 s, so that every wait would fail at once; expected "
+            "more than 0");
+  EXPECT_THAT(evaluate(std::chrono::seconds(-1)), HasSubstr("ScheduleOptions::deadline is -1 s"));
+}
+
 TEST(PipelineFailure, NeverStartsAnInvalidSchedule) {
   const TestModel model = mlp_model();
   const auto make = [&](const char* csv, int num_stages, int num_microbatches) {

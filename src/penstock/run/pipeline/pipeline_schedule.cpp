@@ -49,7 +49,7 @@ constexpr const char* kIsRunning =
 class PipelineSchedule::Impl {
  public:
   Impl(StageList stages, Schedule schedule, ScheduleOptions options)
-      : options_(std::move(options)),
+      : options_(checked(std::move(options))),
         stages_(in_order(std::move(stages), options_.group == nullptr)),
         ends_(ends_of(stages_)),
         extent_{stages_.front()->num_stages(), options_.num_microbatches},

@@ -65,8 +65,10 @@ struct ScheduleOptions {
   // Of each rank. 0: those of the caller, divided by its ranks; and no more than each rank of the
   // processes that share the caller's cores can have one for.
   int intra_op_threads = 0;
-  bool pins_threads = false;                                     // rank threads to cores
-  std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait for another rank
+  bool pins_threads = false;  // rank threads to cores
+  // For how long a rank that waits for another one bears that nobody gets on. Positive; a year is
+  // as good as longer.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);
 };
 
 struct StepOptions {

@@ -13,10 +13,11 @@ namespace {
 
 constexpr int kComeHome = -1;
 
-// Waiting for work has no deadline; a hundred days is the longest that all clocks can add.
-WaitPolicy patient(WaitPolicy policy) {
-  policy.deadline = std::chrono::hours(2400);
-  return policy;
+// Waiting for work, and for the others to end theirs, has no deadline: a wait that is over is begun
+// again.
+template <typename Condition>
+void wait_patiently(Doorbell& doorbell, const Condition& is_ready, const WaitPolicy& policy) {
+  while (!doorbell.wait(is_ready, policy)) continue;
 }
 
 // Gives the calling thread its number of intra-op threads for as long as it works for a rank.
@@ -41,7 +42,7 @@ class IntraOpThreads {
 }  // namespace
 
 RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : options_(options) {
-  options_.wait = patient(options.wait);
+  options_.wait.deadline = kLongestDeadline;
   if (num_ranks > 1 || options.shares_cores) use_one_blas_thread();
   if (options_.pins_threads) cores_ = allowed_cores();
   if (cores_.size() < static_cast<std::size_t>(num_ranks)) cores_.clear();
@@ -77,7 +78,8 @@ void RankThreads::run(const std::function<void(int)>& work) {
   round_.fetch_add(1);
   for (const auto& worker : workers_) worker->doorbell.ring();
   work(0);
-  caller_.wait([this] { return num_running_.load() == 0; }, options_.wait);
+  wait_patiently(
+      caller_, [this] { return num_running_.load() == 0; }, options_.wait);
 }
 
 void RankThreads::serve(int rank) {
@@ -86,7 +88,8 @@ void RankThreads::serve(int rank) {
   Doorbell& doorbell = workers_[static_cast<std::size_t>(rank - 1)]->doorbell;
   int round = 0;
   for (;;) {
-    doorbell.wait([&] { return round_.load() != round; }, options_.wait);
+    wait_patiently(
+        doorbell, [&] { return round_.load() != round; }, options_.wait);
     if (round_.load() == kComeHome) return;
     round = round_.load();
     (*work_)(rank);

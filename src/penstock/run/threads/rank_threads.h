@@ -11,7 +11,7 @@
 namespace penstock {
 
 struct RankThreadOptions {
-  WaitPolicy wait;
+  WaitPolicy wait;           // for work and for its end; the deadline does not matter
   int intra_op_threads = 1;  // of each rank
   // With ranks of other processes; those of this one always do if there are several.
   bool shares_cores = false;
@@ -31,7 +31,8 @@ class RankThreads {
   RankThreads& operator=(RankThreads&&) = delete;
   ~RankThreads();
 
-  // Calls `work` once per rank and returns when all calls have. `work` must not throw.
+  // Calls `work` once per rank and returns when all calls have, however long that takes: a thread
+  // cannot be ended, and works with what belongs to the caller. `work` must not throw.
   void run(const std::function<void(int rank)>& work);
 
  private:

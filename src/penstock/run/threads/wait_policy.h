@@ -12,6 +12,9 @@ struct WaitPolicy {
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // for the whole wait
 };
 
+// No deadline is longer, so that a hundred of them can be added to the time of any clock.
+inline constexpr std::chrono::nanoseconds kLongestDeadline = std::chrono::hours(24 * 365);
+
 // The policy for `num_threads` busy threads on this machine: spins only if each has a core.
 WaitPolicy wait_policy_for(int num_threads, std::chrono::nanoseconds deadline);
 

@@ -17,6 +17,17 @@
 
 namespace penstock {
 
+ScheduleOptions checked(ScheduleOptions options) {
+  if (options.deadline <= std::chrono::nanoseconds::zero()) {
+    throw ArgumentError(
+        fmt::format("ScheduleOptions::deadline is {} s, so that every wait would fail at once; "
+                    "expected more than 0",
+                    std::chrono::duration<double>(options.deadline).count()));
+  }
+  options.deadline = std::min(options.deadline, kLongestDeadline);
+  return options;
+}
+
 Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options) {
   Schedule program = is_lowered(schedule) ? std::move(schedule) : lower(schedule, options);
   require_valid(program, {.extent = extent});

@@ -11,6 +11,9 @@
 
 namespace penstock {
 
+// Options whose deadline all waits can count with. Throws ArgumentError if that is not positive.
+ScheduleOptions checked(ScheduleOptions options);
+
 // A program that ranks can run, proved to be valid for that many stages and microbatches.
 Schedule make_program(Schedule schedule, Extent extent, const LowerOptions& options);
 
