@@ -282,6 +282,28 @@ TEST(InProcessHub, HandsTensorsOverWithoutCopying) {
   EXPECT_EQ(message.front().toTensor().data_ptr(), tensor.data_ptr());
 }
 
+// As rank 2 of a long fill, which rank 0 works on while rank 1 waits, too.
+TEST(InProcessHub, WaitsAsLongAsAnyRankMoves) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kDeadline = std::chrono::milliseconds(250);
+  InProcessHub hub(3, kExtent, {.spin = {}, .deadline = kDeadline});
+  std::thread others([&] {
+    const Clock::time_point begin = Clock::now();
+    for (int finished = 1; Clock::now() - begin < 3 * kDeadline; ++finished) {
+      hub.progress().set_finished(0, finished);
+      std::this_thread::yield();
+    }
+    Message message = {torch::ones({1})};
+    hub.endpoint(1).send(2, activation(2, 0), message);
+  });
+  Message message;
+  EXPECT_EQ(message_of([&] { hub.endpoint(2).receive(1, activation(2, 0), message); }),
+            "nothing was thrown");
+  others.join();
+  EXPECT_EQ(message_of([&] { hub.endpoint(2).receive(1, activation(2, 1), message); }),
+            "waited 0.25 s for the activations of microbatch 1 from rank 1");
+}
+
 TEST(InProcessHub, ForgetsMessagesAndStopsAfterAFailure) {
   InProcessHub hub(2, kExtent, {.spin = {}, .deadline = std::chrono::milliseconds(5)});
   Message message = {torch::ones({1})};

@@ -37,6 +37,7 @@ class ProgressBoard {
   int finished(int rank) const { return at(rank).finished.load(std::memory_order_relaxed); }
   void set_finished(int rank, int num_actions) {
     at(rank).finished.store(num_actions, std::memory_order_relaxed);
+    move(rank);
   }
 
   // Whether the rank waits for another one, to go on with the action after those, or with the
@@ -60,6 +61,16 @@ class ProgressBoard {
     progress.num_messages.store(exchange.num_messages, std::memory_order_relaxed);
     progress.partner.store(exchange.partner, std::memory_order_relaxed);
     progress.is_sending.store(exchange.is_sending, std::memory_order_relaxed);
+    move(rank);
+  }
+
+  // Changes whenever one of the ranks gets on.
+  std::uint64_t num_moves() const {
+    std::uint64_t sum = 0;
+    for (const Progress& progress : ranks_) {
+      sum += progress.num_moves.load(std::memory_order_relaxed);
+    }
+    return sum;
   }
 
  private:
@@ -70,7 +81,13 @@ class ProgressBoard {
     std::atomic<int> num_messages = 0;
     std::atomic<int> partner = ExchangeProgress::kNobody;
     std::atomic<bool> is_sending = false;
+    std::atomic<std::uint64_t> num_moves = 0;
   };
+  // One thread writes at a time, so that two steps do for adding one.
+  void move(int rank) {
+    std::atomic<std::uint64_t>& moves = at(rank).num_moves;
+    moves.store(moves.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   Progress& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const Progress& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 

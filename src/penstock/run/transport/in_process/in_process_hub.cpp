@@ -1,6 +1,8 @@
 #include "penstock/run/transport/in_process/in_process_hub.h"
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 #include "penstock/base/assert.h"
 #include "penstock/run/transport/internal/message_text.h"
@@ -60,10 +62,31 @@ void InProcessHub::send(int to_rank, MessageKey key, Message& message) {
   doorbells_[static_cast<std::size_t>(to_rank)].ring();
 }
 
+// False if no rank has moved for the deadline.
+template <typename Condition>
+bool InProcessHub::wait(int rank, const Condition& is_ready) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLooksPerDeadline = 8;
+  if (is_ready()) return true;
+  std::uint64_t num_moves = progress_.num_moves();
+  Clock::time_point end = Clock::now() + policy_.deadline;
+  WaitPolicy look{.spin = policy_.spin, .deadline = policy_.deadline / kLooksPerDeadline};
+  for (;;) {
+    if (doorbells_[static_cast<std::size_t>(rank)].wait(is_ready, look)) return true;
+    look.spin = std::chrono::nanoseconds::zero();
+    const Clock::time_point now = Clock::now();
+    if (const std::uint64_t moves = progress_.num_moves(); moves != num_moves) {
+      num_moves = moves;
+      end = now + policy_.deadline;
+    } else if (now >= end) {
+      return false;
+    }
+  }
+}
+
 void InProcessHub::receive(int rank, int from_rank, MessageKey key, Message& message) {
   Place& place = place_of(key);
-  const bool came = doorbells_[static_cast<std::size_t>(rank)].wait(
-      [&] { return place.is_full.load() || is_stopped_.load(); }, policy_);
+  const bool came = wait(rank, [&] { return place.is_full.load() || is_stopped_.load(); });
   if (is_stopped_.load()) throw StoppedError();
   if (!came) throw_late(policy_.deadline, key, from_rank);
   place.message.swap(message);

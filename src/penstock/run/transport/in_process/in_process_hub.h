@@ -14,6 +14,9 @@ namespace penstock {
 
 // Connects ranks that are threads of one process. Every message has a place of its own, by key:
 // the sender puts the tensors there, the receiver takes them, and nothing is copied.
+//
+// A message is late when none of the ranks has moved, by progress(), for the deadline: one that
+// waits for a rank which waits itself goes on waiting as long as the others work.
 class InProcessHub final : public Fabric {
  public:
   InProcessHub(int num_ranks, Extent extent, WaitPolicy policy);
@@ -44,6 +47,8 @@ class InProcessHub final : public Fabric {
   Place& place_of(MessageKey key);
   void send(int to_rank, MessageKey key, Message& message);
   void receive(int rank, int from_rank, MessageKey key, Message& message);
+  template <typename Condition>
+  bool wait(int rank, const Condition& is_ready);
   void stop() noexcept;
   void reset();
 
