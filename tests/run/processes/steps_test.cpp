@@ -16,10 +16,10 @@
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/processes/internal/shared_cores.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/stage/make_stage_module.h"
 #include "penstock/run/threads/pinned_thread.h"
+#include "penstock/run/threads/shared_cores.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
 #include "tests/run/support/callable_stages.h"

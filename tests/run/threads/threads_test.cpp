@@ -9,9 +9,9 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include "penstock/run/threads/doorbell.h"
+#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/threads/rank_threads.h"
 
 namespace penstock {
@@ -52,9 +52,15 @@ TEST(Doorbell, GivesUpAtTheDeadline) {
 }
 
 TEST(WaitPolicy, SpinsOnlyIfEveryThreadHasACore) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  EXPECT_GT(wait_policy_for(1, std::chrono::seconds(1)).spin.count(), 0);
-  EXPECT_EQ(wait_policy_for(cores + 1, std::chrono::seconds(1)).spin.count(), 0);
+  const std::vector<int> cores = allowed_cores();
+  const auto spins = [](std::size_t num_threads) {
+    return wait_policy_for(static_cast<int>(num_threads), std::chrono::seconds(1)).spin.count() > 0;
+  };
+  EXPECT_TRUE(spins(cores.size()));
+  EXPECT_FALSE(spins(cores.size() + 1));
+  const PinnedThread pinned(cores.front());  // as "taskset -c 0" does, whatever the machine has
+  EXPECT_TRUE(spins(1));
+  EXPECT_FALSE(spins(2));
 }
 
 TEST(RankThreads, RunsEveryRankOnAThreadOfItsOwn) {
@@ -83,35 +89,24 @@ TEST(RankThreads, GivesEachRankItsIntraOpThreadsAndRestoresTheCallers) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-std::vector<int> cores_of_this_thread() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof(allowed), &allowed);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<unsigned>(core), &allowed)) cores.push_back(core);
-  }
-  return cores;
-}
-
 TEST(RankThreads, KeepsEachRankOnACoreAndTheCallerOnlyMeanwhile) {
-  const std::vector<int> cores = cores_of_this_thread();
+  const std::vector<int> cores = allowed_cores();
   const auto num_ranks = static_cast<int>(std::min<std::size_t>(cores.size(), 4));
   RankThreads threads(num_ranks, {.wait = parked_at_once(), .pins_threads = true});
   std::vector<std::vector<int>> seen(static_cast<std::size_t>(num_ranks));
-  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = cores_of_this_thread(); });
+  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = allowed_cores(); });
   for (std::size_t rank = 0; rank < seen.size(); ++rank) {
     EXPECT_EQ(seen[rank], std::vector<int>{cores[rank]}) << "rank " << rank;
   }
-  EXPECT_EQ(cores_of_this_thread(), cores);
+  EXPECT_EQ(allowed_cores(), cores);
 }
 
 TEST(RankThreads, LeavesRanksThatOutnumberCoresToTheSystem) {
-  const std::vector<int> cores = cores_of_this_thread();
+  const std::vector<int> cores = allowed_cores();
   const auto num_ranks = static_cast<int>(cores.size()) + 1;
   RankThreads threads(num_ranks, {.wait = parked_at_once(), .pins_threads = true});
   std::vector<std::vector<int>> seen(static_cast<std::size_t>(num_ranks));
-  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = cores_of_this_thread(); });
+  threads.run([&](int rank) { seen[static_cast<std::size_t>(rank)] = allowed_cores(); });
   EXPECT_EQ(seen, std::vector<std::vector<int>>(static_cast<std::size_t>(num_ranks), cores));
 }
 

@@ -355,7 +355,7 @@ TEST(OpenTransport, TakesEachPairsOwnWay) {
     const bool is_alone = world_options.rank == 2 && unshare(CLONE_NEWUTS) == 0 &&
                           sethostname(name.data(), name.size()) == 0;
     World world(world_options);
-    EXPECT_TRUE(!is_alone || world.num_ranks_on_this_host() == 1);
+    EXPECT_TRUE(!is_alone || world.processes_on_this_host().size() == 1);
     const std::unique_ptr<Transport> transport =
         open_transport(world, world.everyone(), {.extent = kExtent});
     for (int step = 0; step < 10; ++step) {

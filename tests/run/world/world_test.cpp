@@ -108,7 +108,7 @@ TEST_F(WorldTest, TellsEachRankAboutAllOthers) {
       EXPECT_EQ(world.member(rank).process_id, getpid());
       EXPECT_EQ(world.member(rank).address, "127.0.0.1");
     }
-    EXPECT_EQ(world.num_ranks_on_this_host(), 3);
+    EXPECT_EQ(world.processes_on_this_host().size(), 3U);
     const std::vector<std::string> told =
         world.exchange(world.everyone(), "greetings", fmt::format("from {}", world.rank()));
     EXPECT_THAT(told, ElementsAre("from 0", "from 1", "from 2"));

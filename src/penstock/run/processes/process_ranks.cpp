@@ -15,7 +15,7 @@
 #include "penstock/run/processes/group_error.h"
 #include "penstock/run/processes/internal/agreement.h"
 #include "penstock/run/processes/internal/monitor.h"
-#include "penstock/run/processes/internal/shared_cores.h"
+#include "penstock/run/threads/shared_cores.h"
 
 namespace penstock {
 namespace {
@@ -132,12 +132,7 @@ std::vector<int> ProcessRanks::local_ranks() const {
 }
 
 int ProcessRanks::num_processes_on_cores() const {
-  std::vector<int> here;
-  for (int rank = 0; rank < world_.size(); ++rank) {
-    const Member& member = world_.member(rank);
-    if (member.host == world_.member(world_.rank()).host) here.push_back(member.process_id);
-  }
-  return num_sharing_cores(here);
+  return num_sharing_cores(world_.processes_on_this_host());
 }
 
 void ProcessRanks::require_healthy() const {

@@ -15,7 +15,8 @@ struct WaitPolicy {
 // No deadline is longer, so that a hundred of them can be added to the time of any clock.
 inline constexpr std::chrono::nanoseconds kLongestDeadline = std::chrono::hours(24 * 365);
 
-// The policy for `num_threads` busy threads on this machine: spins only if each has a core.
+// The policy for `num_threads` busy threads on the cores that the calling thread may run on: spins
+// only if each has one. To be asked before threads are pinned.
 WaitPolicy wait_policy_for(int num_threads, std::chrono::nanoseconds deadline);
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 
 #include "penstock/base/assert.h"
 #include "penstock/base/text.h"
+#include "penstock/run/threads/shared_cores.h"
 #include "penstock/run/threads/wait_policy.h"
 #include "penstock/run/transport/c10d/internal/gloo_transport.h"
 #include "penstock/run/transport/shared_memory/internal/shared_memory_transport.h"
@@ -91,7 +92,7 @@ class Opening {
       throw ArgumentError(fmt::format("rank {} of the world is not in the group {}", world.rank(),
                                       quote(group.name)));
     }
-    wait_ = wait_policy_for(world.num_ranks_on_this_host(), options.deadline);
+    wait_ = wait_policy_for(num_sharing_cores(world.processes_on_this_host()), options.deadline);
     if (options.spin) wait_.spin = *options.spin;
   }
 

@@ -174,10 +174,12 @@ const Member& World::member(int rank) const {
   return members_[static_cast<std::size_t>(rank)];
 }
 
-int World::num_ranks_on_this_host() const {
-  const std::string& host = member(rank()).host;
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                        [&](const Member& other) { return other.host == host; }));
+std::vector<int> World::processes_on_this_host() const {
+  std::vector<int> here;
+  for (const Member& other : members_) {
+    if (other.host == member(rank()).host) here.push_back(other.process_id);
+  }
+  return here;
 }
 
 Group World::everyone() const {

@@ -37,8 +37,8 @@ class World {
   int size() const { return options_.size; }
   int local_rank() const { return options_.local_rank; }
   const Member& member(int rank) const;
-  int num_ranks_on_this_host() const;
-  Group everyone() const;  // as one group
+  std::vector<int> processes_on_this_host() const;  // their ids, this one too
+  Group everyone() const;                           // as one group
 
   Store& store() { return store_; }
   std::chrono::milliseconds timeout() const { return options_.timeout; }

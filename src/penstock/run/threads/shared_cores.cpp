@@ -1,4 +1,4 @@
-#include "penstock/run/processes/internal/shared_cores.h"
+#include "penstock/run/threads/shared_cores.h"
 
 #include <algorithm>
 
