@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -99,6 +100,30 @@ TEST(TimelineRecorder, KeepsTheOrderOfEachRank) {
       before = times[step].start;
     }
   }
+}
+
+TEST(TimelineRecorder, KeepsTheLastStepThatFinished) {
+  bool is_broken = true;
+  const auto fragile = [&is_broken](const torch::Tensor& input) {
+    if (is_broken) throw std::runtime_error("broken");
+    return input * 2;
+  };
+  const auto timeline = std::make_shared<TimelineRecorder>();
+  PipelineSchedule pipeline(stages_of(fragile),
+                            make_schedule("1F1B", {.num_ranks = 1, .num_microbatches = 2}),
+                            {.num_microbatches = 2, .observers = {timeline}});
+  const auto evaluate = [&] { pipeline.eval({torch::ones({2})}); };
+  EXPECT_ANY_THROW(evaluate());
+  EXPECT_THROW(timeline->timeline(CostModel::uniform()), ArgumentError) << "nothing has finished";
+  is_broken = false;
+  evaluate();
+  const StepClock::time_point begin = timeline->begin();
+  const Duration wall_time = timeline->wall_time();
+  is_broken = true;
+  EXPECT_ANY_THROW(evaluate());
+  EXPECT_EQ(timeline->begin(), begin);
+  EXPECT_GT(timeline->times().front().back().end, Duration::zero());
+  EXPECT_EQ(timeline->wall_time(), wall_time);
 }
 
 TEST(TimelineRecorder, SaysThatThereWasNoStep) {

@@ -1,6 +1,7 @@
 #include "penstock/run/measure/timeline_recorder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "penstock/base/error.h"
 #include "penstock/plan/schedule/microbatch_grid.h"
@@ -47,33 +48,52 @@ void end_receives_with_their_sends(const Schedule& program,
 }  // namespace
 
 void TimelineRecorder::step_begins(const Schedule& program) {
-  if (!(program_ == program)) program_ = program;
-  times_.resize(program.ranks.size());
-  for (std::size_t rank = 0; rank < times_.size(); ++rank) {
-    times_[rank].assign(program.ranks[rank].size(), {});
+  if (!(now_.program == program)) now_.program = program;
+  now_.times.resize(program.ranks.size());
+  for (std::size_t rank = 0; rank < now_.times.size(); ++rank) {
+    now_.times[rank].assign(program.ranks[rank].size(), {});
   }
-  begin_ = StepClock::now();
+  num_ended_.assign(program.ranks.size(), kNotHere);
+  now_.begin = StepClock::now();
 }
 
 void TimelineRecorder::step_ends() {
-  end_ = StepClock::now();
+  now_.end = StepClock::now();
+  if (has_finished()) std::swap(last_, now_);
+}
+
+// Whether the ranks of this process have come to the ends of their lists.
+bool TimelineRecorder::has_finished() const {
+  bool is_one_here = false;
+  for (std::size_t rank = 0; rank < num_ended_.size(); ++rank) {
+    if (num_ended_[rank] == kNotHere) continue;
+    is_one_here = true;
+    if (num_ended_[rank] != static_cast<int>(now_.times[rank].size())) return false;
+  }
+  return is_one_here;
+}
+
+void TimelineRecorder::rank_begins(int rank) {
+  num_ended_[static_cast<std::size_t>(rank)] = 0;
 }
 
 void TimelineRecorder::action_begins(const ActionEvent& event) {
-  if (!event.is_part) time_of(times_, event.rank, event.step).start = event.time - begin_;
+  if (!event.is_part) time_of(now_.times, event.rank, event.step).start = event.time - now_.begin;
 }
 
 void TimelineRecorder::action_ends(const ActionEvent& event) {
-  if (!event.is_part) time_of(times_, event.rank, event.step).end = event.time - begin_;
+  if (event.is_part) return;
+  time_of(now_.times, event.rank, event.step).end = event.time - now_.begin;
+  ++num_ended_[static_cast<std::size_t>(event.rank)];
 }
 
 const Schedule& TimelineRecorder::program() const {
-  if (program_.ranks.empty()) throw ArgumentError("no step was recorded yet");
-  return program_;
+  if (last_.program.ranks.empty()) throw ArgumentError("no step was recorded yet");
+  return last_.program;
 }
 
 Timeline TimelineRecorder::timeline(const CostModel& costs) const {
-  return measured_timeline(program(), times_, costs);
+  return measured_timeline(program(), last_.times, costs);
 }
 
 Timeline measured_timeline(const Schedule& program, std::vector<std::vector<ActionTime>> times,
