@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -170,6 +173,111 @@ TEST(ProfileRecorder, ForgetsTheFirstStepWhenThereIsAnother) {
   const std::int64_t many_bytes = sent_in_step_of(24);
   EXPECT_EQ(sent_in_step_of(12), many_bytes / 2);
   EXPECT_EQ(sent_in_step_of(24), many_bytes) << "the most of those that count";
+}
+
+TEST(ProfileRecorder, PrefersStepsThatTrain) {
+  const TestModel model = mlp_model();
+  Recorded run("1F1B", 0, model);
+  const auto evaluate = [&](int num_rows, int count) {
+    for (int step = 0; step < count; ++step) run.pipeline->eval({model.make_inputs(num_rows)});
+  };
+  const auto train = [&](int num_rows) {
+    run.pipeline->step({model.make_inputs(num_rows)}, {.target = model.make_targets(num_rows)});
+  };
+  const auto cost = [&] { return run.profile->profile(run.pipeline->stages()).costs.stages[0]; };
+  evaluate(24, 2);
+  EXPECT_GT(cost().output_bytes, 0) << "better than nothing";
+  EXPECT_EQ(cost().full_backward, Duration::zero());
+  train(12);
+  const StageCost trained = cost();
+  evaluate(24, 10);
+  EXPECT_EQ(cost(), trained);
+  train(6);
+  EXPECT_EQ(cost().output_bytes, trained.output_bytes / 2)
+      << "the first step that trains is for warming up, whatever came before";
+}
+
+// A program of one rank and two stages, whose actions the test lets begin and end.
+struct TimedActions {
+  using Time = StepClock::time_point;
+
+  ProfileRecorder recorder{{.num_warm_up_steps = 0}};
+  Action forward{.stage = 0, .kind = ActionKind::Forward, .microbatch = 0};
+  Action backward{.stage = 1, .kind = ActionKind::FullBackward, .microbatch = 0};
+  StageList stages = stages_of([](const torch::Tensor& input) { return input; },
+                               [](const torch::Tensor& input) { return input; });
+
+  TimedActions() {
+    recorder.step_begins({.ranks = {{forward, backward}}});
+    recorder.rank_begins(0);
+  }
+  ~TimedActions() { recorder.rank_ends(0); }
+
+  static Time at(int milliseconds) { return Time(std::chrono::milliseconds(milliseconds)); }
+  void begin(const Action& action, int time, bool is_part = false) {
+    recorder.action_begins(
+        {.action = action, .is_part = is_part, .time = at(time), .begin = at(time)});
+  }
+  void end(const Action& action, int begin, int time, bool is_part = false) {
+    recorder.action_ends(
+        {.action = action, .is_part = is_part, .time = at(time), .begin = at(begin)});
+  }
+  Duration forward_time() const {
+    return recorder.profile({stages.front()}).costs.stages.front().forward;
+  }
+};
+
+TEST(ProfileRecorder, KeepsTheLatestSamplesOnly) {
+  TimedActions run;
+  const auto take = [&](int milliseconds, std::size_t count) {
+    for (std::size_t sample = 0; sample < count; ++sample) {
+      run.begin(run.forward, 10);
+      run.end(run.forward, 10, 10 + milliseconds);
+    }
+  };
+  take(1, 3 * ProfileRecorder::kNumSamples);
+  EXPECT_EQ(run.forward_time(), std::chrono::milliseconds(1));
+  take(5, ProfileRecorder::kNumSamples / 2 - 1);
+  EXPECT_EQ(run.forward_time(), std::chrono::milliseconds(1));
+  take(5, 2);
+  EXPECT_EQ(run.forward_time(), std::chrono::milliseconds(5));
+}
+
+TEST(ProfileRecorder, TimesPartsThatOverlap) {
+  TimedActions run;
+  run.begin(run.forward, 0, true);
+  run.begin(run.backward, 7, true);
+  run.end(run.forward, 0, 10, true);
+  run.end(run.backward, 7, 12, true);
+  EXPECT_EQ(run.forward_time(), std::chrono::milliseconds(10));
+}
+
+TEST(Recorders, WatchPartsOnTwoThreads) {
+  constexpr int kMicrobatches = 6;
+  const TestModel model = mlp_model();
+  const auto timeline = std::make_shared<TimelineRecorder>();
+  const auto profile = std::make_shared<ProfileRecorder>();
+  CustomFunctions functions;
+  functions[ActionKind::Overlap] = [](ActionContext& context) {
+    std::thread other([&] { context.run_part(1); });
+    context.run_part(0);
+    other.join();
+  };
+  PipelineSchedule pipeline(
+      make_stages(model.make(4)),
+      make_schedule("DualPipeV", {.num_ranks = 2, .num_microbatches = kMicrobatches}),
+      {.num_microbatches = kMicrobatches,
+       .loss = model.loss,
+       .custom_functions = std::move(functions),
+       .observers = {timeline, profile}});
+  for (int step = 0; step < 3; ++step) {
+    pipeline.step({model.make_inputs(12)}, {.target = model.make_targets(12)});
+  }
+  for (const StageCost& cost : profile->profile(pipeline.stages()).costs.stages) {
+    EXPECT_GT(cost.forward, Duration::zero());
+    EXPECT_LT(cost.forward, timeline->wall_time());
+    EXPECT_GT(cost.activation_bytes, 0);
+  }
 }
 
 }  // namespace

@@ -326,7 +326,8 @@ void Executor::perform_observed(const Instruction& instruction, bool is_part) {
     perform(instruction);
     return;
   }
-  ActionEvent event{rank_, step_, *instruction.action, is_part, StepClock::now()};
+  const StepClock::time_point begin = StepClock::now();
+  ActionEvent event{rank_, step_, *instruction.action, is_part, begin, begin};
   for (const auto& observer : options_.observers) observer->action_begins(event);
   perform(instruction);
   event.time = StepClock::now();

@@ -17,6 +17,7 @@ struct ActionEvent {
   const Action& action;
   bool is_part = false;  // inside of the container that is at `step`
   StepClock::time_point time;
+  StepClock::time_point begin;  // the same, or at the end, when it began
   // At the end of F, B and I: the size of what the action hands to the neighbouring stage.
   std::int64_t message_bytes = 0;
 };
@@ -36,7 +37,9 @@ class Observer {
   virtual void step_begins(const Schedule& /*program*/) {}
   virtual void step_ends() {}
 
-  // The rest is called on the thread of the rank it is about, for several ranks at a time.
+  // The rest is called on the thread of the rank it is about, for several ranks at a time. Events
+  // of parts come on the thread that runs the part: if a custom function runs the parts of a
+  // container on several threads, those of one rank come at the same time, too.
   virtual void rank_begins(int /*rank*/) {}
   virtual void rank_ends(int /*rank*/) {}
 

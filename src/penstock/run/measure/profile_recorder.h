@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -33,19 +34,36 @@ class ProfileRecorder final : public Observer {
   void action_begins(const ActionEvent& event) override;
   void action_ends(const ActionEvent& event) override;
 
-  // The medians over all microbatches so far. A schedule without I and W measures B, of which each
-  // is then taken to be a half; and B is I + W where it does not occur. Memory is what an action
-  // allocates on its own thread and has not freed when it ends. Throws ArgumentError if nothing was
-  // measured. `stages` are those of the pipeline.
+  // Of each kind of action on each stage, the latest that count.
+  static constexpr std::size_t kNumSamples = 1000;
+
+  // The medians over the latest microbatches, of steps that train as soon as there are any: eval()
+  // keeps no activations. A schedule without I and W measures B, of which each is then taken to be
+  // a half; and B is I + W where it does not occur. Memory is what an action allocates on the
+  // thread of its rank and has not freed when it ends; parts of containers that run elsewhere do
+  // not count. Throws ArgumentError if nothing was measured. `stages` are those of the pipeline.
   Profile profile(const std::vector<std::shared_ptr<PipelineStage>>& stages) const;
 
  private:
   class MemoryCount;
+  // Where samples are from; the later, the better. One replaces all that are worse.
+  enum class Source { Nowhere, EvalWarmUp, Eval, TrainingWarmUp, Training };
+  template <typename Value>
+  class Latest {
+   public:
+    void add(Value value);
+    bool empty() const { return values_.empty(); }
+    Value median() const;  // zero if there are none
+
+   private:
+    std::vector<Value> values_;  // at most kNumSamples; then the oldest is at next_
+    std::size_t next_ = 0;
+  };
   // What was seen of one kind of action on one stage.
   struct Samples {
-    bool are_of_warm_up = false;
-    std::vector<Duration> times;
-    std::vector<std::int64_t> kept_bytes;
+    Source source = Source::Nowhere;
+    Latest<Duration> times;
+    Latest<std::int64_t> kept_bytes;
     std::int64_t message_bytes = 0;
   };
   struct StageSamples {
@@ -54,11 +72,13 @@ class ProfileRecorder final : public Observer {
   };
   struct RankState;
 
+  Source source_now(const RankState& state) const;
   StageCost cost_of(int stage) const;
 
   ProfileOptions options_;
+  bool is_training_ = false;                       // in this step
   std::vector<StageSamples> stages_;               // each written by the rank that has the stage
-  std::vector<std::unique_ptr<RankState>> ranks_;  // each used by its own thread
+  std::vector<std::unique_ptr<RankState>> ranks_;  // each used by its own rank
 };
 
 }  // namespace penstock
