@@ -19,7 +19,7 @@
 #include "tests/run/support/message_of.h"
 
 // What goes wrong with torch.distributed.pipelining 2.14, and must not here. The numbers are those
-// of the table in README.md.
+// of the stages in README.md, unless they say that they are of the schedules.
 namespace penstock {
 namespace {
 
@@ -32,7 +32,8 @@ Schedule order_of(const char* name, int num_microbatches) {
   return make_schedule(name, {.num_ranks = 2, .num_microbatches = num_microbatches});
 }
 
-// B6, B7, B8, E3: shapes used to be learned by running the modules once more, on garbage.
+// B6, B7, B8; E3 of the schedules: shapes used to be learned by running the modules once more, on
+// garbage.
 TEST(Regressions, ModulesRunOncePerMicrobatchOnRealValuesOnly) {
   std::atomic<int> num_calls = 0;
   const torch::Tensor table = torch::arange(10.0).requires_grad_();
@@ -99,7 +100,8 @@ TEST(Regressions, TheLossGetsWhatTheLastStageReturned) {
   }
 }
 
-// A7, B12: zeros in place of a missing gradient went to another channel than real gradients.
+// B12; A7 of the schedules: zeros in place of a missing gradient went to another channel than real
+// gradients.
 TEST(Regressions, AMissingGradientDoesNotHoldAnyoneUp) {
   for (const char* name : kSchedules) {
     const torch::Tensor weight = parameter(3);
@@ -139,7 +141,7 @@ TEST(Regressions, AStepThatTrainsNothingIsAnErrorUnlessAllowed) {
   }
 }
 
-// A8: a program that never reduces gradients left them wrong without a word.
+// A8 of the schedules: a program that never reduces gradients left them wrong without a word.
 TEST(Regressions, AProgramMustReduceGradientsOnce) {
   const auto make = [](const std::string& csv) {
     return message_of([&] {

@@ -311,7 +311,9 @@ TEST(DataParallel, EvaluatesShardedStages) {
   PipelineSchedule whole(make_stages(model.make(4)), order,
                          {.num_microbatches = 2, .loss = model.loss});
   const torch::Tensor inputs = model.make_inputs(8);
+  const auto gradients = [&] { return gradients_of(replicas->replica(0).parameters()); };
   for (int round = 0; round < 2; ++round) {
+    const std::vector<torch::Tensor> before = gradients();
     EXPECT_TRUE(torch::allclose(replicas->eval({inputs}).output.toTensor(),
                                 whole.eval({inputs}).output.toTensor(), 1e-5, 1e-6));
     for (int replica = 0; replica < 2; ++replica) {
@@ -320,6 +322,10 @@ TEST(DataParallel, EvaluatesShardedStages) {
         EXPECT_GT(bytes.peak_gathered, 0);
       }
     }
+    expect_equal(gradients(), before, "gradient");
+    replicas->step({inputs}, {.target = model.make_targets(8)});
+    whole.step({inputs}, {.target = model.make_targets(8)});
+    EXPECT_TRUE(gradients().front().defined());
   }
 }
 
