@@ -55,6 +55,13 @@ TEST(Profile, TakesTheSumOfBothHalvesForAMissingFullBackward) {
   EXPECT_EQ(profile.costs.stages.front().full_backward, Duration{2500000});
 }
 
+TEST(Profile, RefusesASumThatItCouldNotReadAgain) {
+  EXPECT_EQ(problem_of(with(R"("stages": [{"forward_ms": 1, "input_backward_ms": 1e9,
+                                           "weight_backward_ms": 1}])")),
+            "costs.json: stages[0]: the sum of input_backward_ms and weight_backward_ms is "
+            "1000000001 ms; expected a time from 0 to 1000000000 ms");
+}
+
 TEST(Profile, NamesThePlaceOfAProblem) {
   EXPECT_EQ(problem_of("{"), "costs.json:1:2: not a JSON text");
   EXPECT_EQ(problem_of(R"({"hop_latency_ms": 1e999})"),

@@ -1,6 +1,8 @@
 #include "penstock/plan/simulator/simulate.h"
 
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -212,6 +214,44 @@ TEST(Simulate, RefusesCostsThatDoNotFit) {
   } catch (const ArgumentError& error) {
     EXPECT_THAT(error.what(), HasSubstr("stage 0: the time of W is -1"));
   }
+}
+
+TEST(Simulate, RefusesCostsThatCannotBeCounted) {
+  const Schedule program =
+      one_microbatch_on_two_ranks();  // 10 actions: 20 terms, up to 4.5e17 each
+  const auto refusal_of = [&](const auto& change) -> std::string {
+    CostModel model = costs();
+    change(model);
+    try {
+      simulate(program, model);
+      return "nothing was thrown";
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal_of([](CostModel& model) {
+              model.stages.resize(1);
+              model.stages[0].forward = Duration::max();
+            }),
+            "stage 0: the time of F is 9.22337e+12 ms; with as many actions as this schedule has, "
+            "at most 4.5e+11 ms can be counted");
+  EXPECT_THAT(refusal_of([](CostModel& model) {
+                model.stages[0].activation_bytes = std::numeric_limits<std::int64_t>::max();
+              }),
+              HasSubstr("stage 0: the size of an activation is 9.22337e+18 bytes; with"));
+  EXPECT_THAT(refusal_of([](CostModel& model) {
+                model.stages[0].output_bytes = 1;
+                model.bytes_per_second = 1e-12;
+              }),
+              HasSubstr("stage 0: at 1e-12 bytes/s, a message takes 1e+15 ms; with"));
+  EXPECT_THAT(refusal_of([](CostModel& model) { model.overlap_factor = 1e300; }),
+              HasSubstr("with a factor of 1e+300, an overlapped action takes up to"));
+  EXPECT_THAT(refusal_of([](CostModel& model) { model.hop_latency = Duration::max(); }),
+              HasSubstr("the latency of a hop is 9.22337e+12 ms; with"));
+  EXPECT_EQ(refusal_of([](CostModel& model) {
+              for (StageCost& cost : model.stages) cost.forward = std::chrono::hours(24 * 365);
+            }),
+            "nothing was thrown");
 }
 
 using Times = std::vector<std::vector<ActionTime>>;

@@ -18,7 +18,7 @@ ReportEntry make_measured_entry(std::string name, Schedule program, CostModel co
       program.ranks.begin(), program.ranks.end(), timeline.times.begin(), timeline.times.end(),
       [](const auto& actions, const auto& times) { return actions.size() == times.size(); });
   if (!fits) throw ArgumentError("the timeline is one of another schedule");
-  require_costs(costs, extent_of(program).num_stages);
+  require_costs(costs, program);
   return {.name = std::move(name),
           .program = std::move(program),
           .costs = std::move(costs),

@@ -65,9 +65,12 @@ struct CostModel {
   friend bool operator==(const CostModel&, const CostModel&) = default;
 };
 
-// Throws ArgumentError on negative values, and unless there is one cost, or one for each of
-// `num_stages`.
-void require_costs(const CostModel& costs, int num_stages);
+// Throws ArgumentError on negative values, on such that 64 bits cannot hold when `num_terms` of
+// them are added up, and unless there is one cost, or one for each of `num_stages`.
+void require_costs(const CostModel& costs, int num_stages, double num_terms);
+
+// The same for what is added up in a run of `program`: all its actions, on every rank.
+void require_costs(const CostModel& costs, const Schedule& program);
 
 // In milliseconds, exact, without the unit and without trailing zeros: "18.522".
 std::string milliseconds_text(Duration time);

@@ -60,9 +60,12 @@ class Object {
     return has(name) ? required_milliseconds(name) : otherwise;
   }
   Duration required_milliseconds(std::string_view name) const {
-    const double value = required_number(name);
+    return duration(required_number(name), name);
+  }
+  // Refuses what is out of range; `what` is for the message.
+  Duration duration(double milliseconds, std::string_view what) const {
     try {
-      return from_milliseconds(value, name);
+      return from_milliseconds(milliseconds, what);
     } catch (const ArgumentError& error) {
       fail("", error.what());
     }
@@ -106,8 +109,11 @@ StageCost read_stage(const Object& stage) {
   cost.forward = stage.required_milliseconds("forward_ms");
   cost.input_backward = stage.required_milliseconds("input_backward_ms");
   cost.weight_backward = stage.required_milliseconds("weight_backward_ms");
+  const double both_halves = to_milliseconds(cost.input_backward + cost.weight_backward);
   cost.full_backward =
-      stage.milliseconds("full_backward_ms", cost.input_backward + cost.weight_backward);
+      stage.has("full_backward_ms")
+          ? stage.required_milliseconds("full_backward_ms")
+          : stage.duration(both_halves, "the sum of input_backward_ms and weight_backward_ms");
   cost.unshard = stage.milliseconds("unshard_ms", {});
   cost.reduce_grad = stage.milliseconds("reduce_grad_ms", {});
   cost.activation_bytes = stage.bytes("activation_bytes");

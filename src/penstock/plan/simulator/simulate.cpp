@@ -220,7 +220,7 @@ class Player {
 // A function of its own, so that what the player holds is gone before the timeline is made.
 std::vector<std::vector<ActionTime>> play(const Schedule& program, const CostModel& costs) {
   const Extent extent = require_extent(program);
-  require_costs(costs, extent.num_stages);
+  require_costs(costs, program);
   Player player(program, costs, extent);
   if (!player.play()) {
     require_valid(program);

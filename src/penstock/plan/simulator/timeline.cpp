@@ -204,7 +204,7 @@ Timeline make_timeline(const Schedule& program, std::vector<std::vector<ActionTi
                        const CostModel& costs) {
   require_times(program, times);
   const Extent extent = require_extent(program);
-  require_costs(costs, extent.num_stages);
+  require_costs(costs, program);
   const Routes routes(program, extent);
   Timeline timeline;
   timeline.times = std::move(times);

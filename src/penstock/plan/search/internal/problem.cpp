@@ -179,7 +179,8 @@ std::vector<SearchProblem> make_problems(const SearchOptions& options) {
     throw ArgumentError(fmt::format("the effort is {}; it cannot be negative", options.effort));
   }
   require_shape(options, SearchPlacement::Looped);
-  require_costs(options.costs, static_cast<int>(options.costs.stages.size()));
+  constexpr double kEachAlone = 1;  // sums are those of a placement, and looked at there
+  require_costs(options.costs, static_cast<int>(options.costs.stages.size()), kEachAlone);
   std::vector<SearchProblem> problems;
   for (const SearchPlacement placement : placements_of(options)) {
     problems.push_back(make_problem(options, placement));
