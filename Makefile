@@ -70,14 +70,16 @@ asan:
 tsan:
 	$(say) 'Building and running the tests of threads with the thread sanitizer'
 	@tools/install_packages.sh build run bench test
-	@tools/build.sh tsan pipeline_tests training_tests transport_tests data_parallel_tests
-	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/transport_tests --gtest_brief=1 \
-	  --gtest_filter='-SharedMemory*:Gloo*:OpenTransport*'
-	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/pipeline_tests --gtest_brief=1 \
-	  --gtest_filter='-*_p4_*:*_p3_*:*_p1_*'
-	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/training_tests --gtest_brief=1 \
-	  --gtest_filter='-*Processes*:*CopiesOf*'
-	@TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" build/tsan/tests/run/data_parallel_tests --gtest_brief=1
+	@tools/build.sh tsan autograd_tests pipeline_tests training_tests transport_tests data_parallel_tests
+	@run() { \
+	  TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" \
+	    build/tsan/tests/run/$$1 --gtest_brief=1 --gtest_filter="$$2"; \
+	}; \
+	run autograd_tests 'BackwardGraph.*Thread*' && \
+	run transport_tests '-SharedMemory*:Gloo*:OpenTransport*' && \
+	run pipeline_tests '-*_p4_*:*_p3_*:*_p1_*' && \
+	run training_tests '-*Processes*:*CopiesOf*' && \
+	run data_parallel_tests '*'
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
