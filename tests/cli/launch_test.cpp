@@ -215,14 +215,64 @@ TEST(Launch, ForwardsSignals) {
 }
 
 TEST(Launch, EndsWithTheStatusOfTheSignalThatItGot) {
-  const std::vector<std::pair<std::string, int>> signals = {{"HUP", 1}, {"INT", 2}, {"TERM", 15}};
+  const std::vector<std::pair<std::string, int>> signals = {
+      {"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"TERM", 15}};
   for (const auto& [name, number] : signals) {
     // One rank takes it for an interrupt, as those of training do that have not got it themselves.
     const ProgramResult result = run_shell(
         with_running_job("while :; do sleep 0.05; done", "kill -" + name + " $job; wait $job",
-                         "trap \"exit $((130 * RANK))\" HUP INT TERM"));
+                         "trap \"exit $((130 * RANK))\" HUP INT QUIT TERM"));
     EXPECT_EQ(result.exit_status, 128 + number) << result.errors;
   }
+}
+
+TEST(Launch, SurvivesAHangUpThatNohupIgnores) {
+  const ProgramResult result = run_shell(
+      "nohup() { trap '' HUP; \"$@\"; }\n"
+      "folder=$(mktemp -d); mkfifo $folder/go; export folder\n"
+      "nohup penstock launch -n 1 -- sh -c 'echo >$folder/ready; cat $folder/go' & job=$!\n"
+      "until [ -e $folder/ready ]; do sleep 0.01; done\n"
+      "kill -HUP $job; echo went on >$folder/go; wait $job; status=$?; rm -r $folder; exit "
+      "$status");
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(result.output, "[0] went on\n");
+}
+
+TEST(Launch, PassesSignalsOfTheProgramOn) {
+  // Each rank goes on after the first one, and longer than the grace period is.
+  const ProgramResult result = run_shell(with_running_job(
+      "while :; do sleep 0.05; done",
+      "kill -USR1 $job; until [ $(grep -c first $folder/out) = 2 ]; do sleep 0.01; done\n"
+      "sleep 0.7; kill -USR2 $job; wait $job; status=$?; sort $folder/out; exit $status",
+      "trap \"echo first\" USR1; trap \"echo second; exit 0\" USR2"));
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_EQ(result.output, "[0] first\n[0] second\n[1] first\n[1] second\n");
+}
+
+// Starts a job of two ranks whose output fills a pipe that nobody reads, and runs `then`.
+std::string with_stalled_reader(const std::string& rank, const std::string& then) {
+  return "folder=$(mktemp -d); trap 'rm -r $folder' EXIT; export folder\n"
+         "mkfifo $folder/pipe; exec 3<>$folder/pipe\n"
+         "timeout -s KILL 20 penstock launch -n 2 --grace 0.2 -- sh -c 'yes \"\" | head -c 100000; "
+         "echo >$folder/ready.$RANK; " +
+         rank +
+         "' >$folder/pipe 2>$folder/errors & job=$!\n"
+         "until [ -e $folder/ready.0 ] && [ -e $folder/ready.1 ]; do sleep 0.01; done\n" +
+         then;
+}
+
+TEST(Launch, HearsSignalsWhileNobodyReadsItsOutput) {
+  const ProgramResult result =
+      run_shell(with_stalled_reader("while :; do sleep 0.05; done", "kill -TERM $job; wait $job"));
+  EXPECT_EQ(result.exit_status, 128 + 15) << result.errors;
+}
+
+TEST(Launch, NoticesFailuresWhileNobodyReadsItsOutput) {
+  const ProgramResult result = run_shell(with_stalled_reader(
+      "[ $RANK = 0 ] && exit 7; while :; do sleep 0.05; done",
+      "until grep -q 'status 7' $folder/errors || ! kill -0 $job; do sleep 0.01; done\n"
+      "cat <&3 >/dev/null & reader=$!; wait $job; status=$?; kill $reader; exit $status"));
+  EXPECT_EQ(result.exit_status, 7) << result.errors;
 }
 
 TEST(Launch, IsContentWithRanksThatEndWellAfterASignal) {

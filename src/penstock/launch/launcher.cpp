@@ -9,6 +9,7 @@
 #include "penstock/base/text.h"
 #include "penstock/launch/internal/caretaker.h"
 #include "penstock/launch/internal/job.h"
+#include "penstock/launch/internal/output.h"
 #include "penstock/launch/internal/rendezvous.h"
 #include "penstock/launch/internal/signal_reader.h"
 #include "penstock/launch/rank_environment.h"
@@ -41,6 +42,7 @@ void require_sensible(const LaunchOptions& options) {
 int launch(const LaunchOptions& options) {
   require_sensible(options);
   const SignalReader signals;
+  Output output;
   const PrivateFolder folder;
   const Caretaker caretaker(folder.path());
   for (int restarts = 0;; ++restarts) {
@@ -52,13 +54,13 @@ int launch(const LaunchOptions& options) {
         .token = options.token.empty() ? random_token() : options.token,
         .store_file = is_alone ? folder.path(fmt::format("store-{}", restarts)) : "",
         .num_restarts = restarts};
-    Job job(options, attempt, signals, caretaker);
+    Job job(options, attempt, signals, caretaker, output);
     job.run();
     if (job.exit_code() == 0 || job.was_interrupted() || restarts >= options.max_restarts) {
       return job.exit_code();
     }
-    say(fmt::format("starting all ranks again, restart {} of {}", restarts + 1,
-                    options.max_restarts));
+    output.say(fmt::format("starting all ranks again, restart {} of {}", restarts + 1,
+                           options.max_restarts));
   }
 }
 

@@ -41,16 +41,16 @@ std::vector<std::string> prefixes_of(int rank) {
   return prefixes;
 }
 
-}  // namespace
-
-void say(const std::string& text) {
-  const std::string line = "penstock: " + text + "\n";
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+// Means what the program makes of it, and not that the job is to end.
+bool is_for_program(int signal) {
+  return signal == SIGUSR1 || signal == SIGUSR2;
 }
 
+}  // namespace
+
 Job::Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals,
-         const Caretaker& caretaker)
-    : options_(options), signals_(signals), caretaker_(caretaker) {
+         const Caretaker& caretaker, Output& output)
+    : options_(options), signals_(signals), caretaker_(caretaker), output_(output) {
   const Environment inherited = current_environment();
   try {
     for (int local_rank = 0; local_rank < options.num_ranks; ++local_rank) {
@@ -75,6 +75,7 @@ void Job::run() {
     wait_for_news();
     note_ends();
     for (const int signal : signals_.take()) forward(signal);
+    if (output_.is_broken() && !was_interrupted()) forward(SIGPIPE);
     if (deadline_ && Clock::now() >= *deadline_) press_harder();
   }
   drain();
@@ -91,11 +92,18 @@ bool Job::has_open_streams() const {
   });
 }
 
+bool Job::is_readable(const RankStream& stream) const {
+  return stream.descriptor >= 0 && output_.has_room(stream.target);
+}
+
 void Job::wait_for_news() {
-  std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0}};
+  // poll() passes over negative descriptors.
+  std::vector<pollfd> polled = {{signals_.descriptor(), POLLIN, 0},
+                                {output_.descriptor(STDOUT_FILENO), POLLOUT, 0},
+                                {output_.descriptor(STDERR_FILENO), POLLOUT, 0}};
   for (const RankProcess& rank : ranks_) {
     for (const RankStream& stream : rank.streams) {
-      if (stream.descriptor >= 0) polled.push_back({stream.descriptor, POLLIN, 0});
+      if (is_readable(stream)) polled.push_back({stream.descriptor, POLLIN, 0});
     }
   }
   int timeout = -1;
@@ -109,37 +117,23 @@ void Job::wait_for_news() {
 
 void Job::copy_output() {
   std::array<char, 1 << 16> buffer = {};
+  output_.flush();
   for (RankProcess& rank : ranks_) {
     for (RankStream& stream : rank.streams) {
-      if (stream.descriptor < 0) continue;
+      if (!is_readable(stream)) continue;
       const ssize_t count = read(stream.descriptor, buffer.data(), buffer.size());
       if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (count > 0) {
-        write_out(stream.target,
-                  stream.lines.take({buffer.data(), static_cast<std::size_t>(count)}));
+        output_.add(stream.target,
+                    stream.lines.take({buffer.data(), static_cast<std::size_t>(count)}));
         continue;
       }
-      write_out(stream.target, stream.lines.finish());
+      output_.add(stream.target, stream.lines.finish());
       close(stream.descriptor);
       stream.descriptor = -1;
     }
   }
-}
-
-void Job::write_out(int target, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(target, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno == EAGAIN) {
-      pollfd writable = {target, POLLOUT, 0};
-      poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      // Nobody reads any more: end, as any program in a pipe does.
-      if (!was_interrupted()) forward(SIGPIPE);
-      return;
-    }
-  }
+  output_.flush();
 }
 
 void Job::note_ends() {
@@ -154,15 +148,20 @@ void Job::note_end(const RankProcess& rank) {
   if (rank.end->exit_code() == 0 || exit_code_ != 0) return;
   if (was_interrupted()) {
     // What ranks make of a signal is up to them, and they may not agree.
-    exit_code_ = ProcessEnd{.status = 0, .signal = interruption_}.exit_code();
+    exit_code_ = ProcessEnd{.signal = interruption_}.exit_code();
     return;
   }
   exit_code_ = rank.end->exit_code();
-  say(fmt::format("rank {} (pid {}) {}", rank.rank, rank.pid, to_string(*rank.end)));
+  output_.say(fmt::format("rank {} (pid {}) {}", rank.rank, rank.pid, to_string(*rank.end)));
   deadline_ = Clock::now() + options_.grace;
 }
 
 void Job::forward(int signal) {
+  if (is_for_program(signal)) {
+    // What a rank has started may not expect it.
+    for (const RankProcess& rank : ranks_) kill(rank.pid, signal);
+    return;
+  }
   signal_all(was_interrupted() ? SIGKILL : signal == SIGPIPE ? SIGTERM : signal);
   if (!was_interrupted()) {
     deadline_ = Clock::now() + options_.grace;
@@ -189,13 +188,27 @@ void Job::signal_all(int signal) {
   for (const RankProcess& rank : ranks_) kill(-rank.pid, SIGCONT);
 }
 
-// Ends whatever the ranks have started and left behind, and copies the last words.
+// Ends whatever the ranks have started and left behind, and copies the last words. Who reads them
+// may take its time, unless a signal says that the job is over.
 void Job::drain() {
   signal_all(SIGKILL);
-  constexpr auto kPatience = std::chrono::seconds(1);  // with who has left the process group
+  constexpr auto kPatience = std::chrono::seconds(1);
   const Clock::time_point end = Clock::now() + kPatience;
-  deadline_ = end;
-  while (has_open_streams() && Clock::now() < end) wait_for_news();
+  const auto is_worth_waiting = [&] {
+    if (output_.is_empty() && !has_open_streams()) return false;
+    return Clock::now() < end || (!was_interrupted() && !output_.is_empty());
+  };
+  while (is_worth_waiting()) {
+    deadline_.reset();
+    if (was_interrupted() || output_.is_empty()) deadline_ = end;
+    wait_for_news();
+    for (const int signal : signals_.take()) {
+      if (is_for_program(signal)) continue;
+      if (!was_interrupted()) interruption_ = signal;
+      if (exit_code_ == 0) exit_code_ = ProcessEnd{.signal = interruption_}.exit_code();
+      return;
+    }
+  }
 }
 
 void Job::end_all() {

@@ -2,11 +2,10 @@
 
 #include <chrono>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "penstock/launch/internal/caretaker.h"
+#include "penstock/launch/internal/output.h"
 #include "penstock/launch/internal/rank_process.h"
 #include "penstock/launch/internal/signal_reader.h"
 #include "penstock/launch/launch_options.h"
@@ -18,7 +17,7 @@ namespace penstock {
 class Job {
  public:
   Job(const LaunchOptions& options, const Attempt& attempt, const SignalReader& signals,
-      const Caretaker& caretaker);
+      const Caretaker& caretaker, Output& output);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   Job(Job&&) = delete;
@@ -37,9 +36,9 @@ class Job {
 
   bool is_running() const;
   bool has_open_streams() const;
+  bool is_readable(const RankStream& stream) const;
   void wait_for_news();
   void copy_output();
-  void write_out(int target, std::string_view text);
   void note_ends();
   void note_end(const RankProcess& rank);
   void forward(int signal);
@@ -51,14 +50,12 @@ class Job {
   const LaunchOptions& options_;
   const SignalReader& signals_;
   const Caretaker& caretaker_;
+  Output& output_;
   std::vector<RankProcess> ranks_;
   std::optional<Clock::time_point> deadline_;  // after which ranks are made to end
   int interruption_ = 0;                       // the first signal that was passed on to the ranks
   bool is_terminated_ = false;                 // ranks have got SIGTERM; SIGKILL is next
   int exit_code_ = 0;
 };
-
-// One line of the launcher itself, on standard error.
-void say(const std::string& text);
 
 }  // namespace penstock

@@ -10,13 +10,18 @@
 
 namespace penstock {
 
-// The signals that the launcher reads instead of being interrupted by them.
+// The signals that the launcher reads instead of being interrupted by them. SIGHUP stays ignored if
+// it was, which is what nohup is for. SIGINT and SIGQUIT are read even so: shells ignore them for
+// all that runs in the background of a script, and who sends them by kill means it.
 class SignalReader {
  public:
   SignalReader() {
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&wanted, signal);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGUSR2}) {
+      sigaddset(&wanted, signal);
+    }
+    if (!is_ignored(SIGHUP)) sigaddset(&wanted, SIGHUP);
     sigprocmask(SIG_BLOCK, &wanted, &before_);
     std::signal(SIGPIPE, SIG_IGN);
     descriptor_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -44,6 +49,11 @@ class SignalReader {
   }
 
  private:
+  static bool is_ignored(int signal) {
+    struct sigaction action = {};
+    return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+  }
+
   sigset_t before_ = {};
   int descriptor_ = -1;
 };
