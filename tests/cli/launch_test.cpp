@@ -159,6 +159,19 @@ TEST(Launch, EndsWhatRanksHaveStarted) {
   EXPECT_EQ(result.exit_status, 0) << result.errors;
 }
 
+TEST(Launch, EndsWhatRanksHaveStartedInOtherProcessGroups) {
+  // One is orphaned at once, the other when the rank ends; both are in sessions of their own.
+  const ProgramResult result = run_shell(
+      "export folder=$(mktemp -d)\n"
+      "penstock launch -n 1 -- sh -c '"
+      "(setsid sh -c \"echo \\$\\$ >$folder/1; exec sleep 3600\" &)\n"
+      "setsid sh -c \"echo \\$\\$ >$folder/2; exec sleep 3600\" &\n"
+      "until [ -s $folder/1 ] && [ -s $folder/2 ]; do sleep 0.01; done'\n"
+      "pids=$(cat $folder/1 $folder/2); rm -r $folder; test $(echo $pids | wc -w) = 2 || exit 8\n"
+      "for pid in $pids; do [ -e /proc/$pid ] && exit 9; done; exit 0");
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+}
+
 // Starts a job of two ranks, waits until both have run `first` and said their process id, and runs
 // `then`.
 std::string with_running_job(const std::string& rank, const std::string& then,

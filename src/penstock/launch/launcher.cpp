@@ -12,6 +12,7 @@
 #include "penstock/launch/internal/output.h"
 #include "penstock/launch/internal/rendezvous.h"
 #include "penstock/launch/internal/signal_reader.h"
+#include "penstock/launch/internal/strays.h"
 #include "penstock/launch/rank_environment.h"
 
 namespace penstock {
@@ -42,6 +43,7 @@ void require_sensible(const LaunchOptions& options) {
 int launch(const LaunchOptions& options) {
   require_sensible(options);
   const SignalReader signals;
+  adopt_strays();
   Output output;
   const PrivateFolder folder;
   const Caretaker caretaker(folder.path());

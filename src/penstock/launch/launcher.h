@@ -7,7 +7,7 @@ namespace penstock {
 // Runs the ranks of this host to their end. Their output comes out line by line, with the rank in
 // front; SIGINT, SIGTERM, SIGQUIT and SIGHUP go on to them and end the job, SIGUSR1 and SIGUSR2 go
 // on to them and do not. When one fails, all end, and the job is started again as often as the
-// options allow.
+// options allow. Nothing that they have started is left at the end.
 //
 // Returns the exit code of the first rank that failed, 128 + the signal if it was killed, or 0. If
 // ranks fail after a signal to the launcher, it is 128 + that signal, whatever they make of it.

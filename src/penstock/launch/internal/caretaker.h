@@ -7,8 +7,8 @@
 namespace penstock {
 
 // A process that stays for a moment when the launcher is killed, and clears up then: it kills what
-// ranks have started and left behind, and removes the launcher's folder. Ranks themselves die with
-// the launcher.
+// ranks have started and left behind in their process groups, and removes the launcher's folder.
+// Ranks themselves die with the launcher.
 class Caretaker {
  public:
   // Throws Error if there can be no such process.
@@ -23,6 +23,8 @@ class Caretaker {
   // The process group `group` is to be killed, or not any more.
   void watch(pid_t group) const;
   void forget(pid_t group) const;
+
+  pid_t process_id() const { return process_; }
 
  private:
   void tell(pid_t number) const;

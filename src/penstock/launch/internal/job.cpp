@@ -11,6 +11,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "penstock/launch/internal/strays.h"
+
 extern char** environ;  // NOLINT(readability-redundant-declaration): unistd.h has it for GNU only
 
 namespace penstock {
@@ -142,6 +144,7 @@ void Job::note_ends() {
     rank.end = look_for_end(rank.pid);
     if (rank.end) note_end(rank);
   }
+  forget_ended_strays(own_children());
 }
 
 void Job::note_end(const RankProcess& rank) {
@@ -188,10 +191,17 @@ void Job::signal_all(int signal) {
   for (const RankProcess& rank : ranks_) kill(-rank.pid, SIGCONT);
 }
 
+std::vector<pid_t> Job::own_children() const {
+  std::vector<pid_t> children = {caretaker_.process_id()};
+  for (const RankProcess& rank : ranks_) children.push_back(rank.pid);
+  return children;
+}
+
 // Ends whatever the ranks have started and left behind, and copies the last words. Who reads them
 // may take its time, unless a signal says that the job is over.
 void Job::drain() {
   signal_all(SIGKILL);
+  end_strays(own_children());
   constexpr auto kPatience = std::chrono::seconds(1);
   const Clock::time_point end = Clock::now() + kPatience;
   const auto is_worth_waiting = [&] {
@@ -213,6 +223,7 @@ void Job::drain() {
 
 void Job::end_all() {
   signal_all(SIGKILL);
+  end_strays(own_children());
   for (RankProcess& rank : ranks_) {
     caretaker_.forget(rank.pid);  // before somebody else may get its id
     forget_process(rank.pid);

@@ -44,6 +44,7 @@ class Job {
   void forward(int signal);
   void press_harder();
   void signal_all(int signal);
+  std::vector<pid_t> own_children() const;
   void drain();
   void end_all();
 
