@@ -89,6 +89,23 @@ TEST_F(LaunchedTraining, StartsAgainFromTheLastCheckpoint) {
   EXPECT_EQ(difference.exit_status, 0) << difference.output;
 }
 
+// As on two hosts: each launcher starts its own rank again, one of them earlier than the other.
+TEST_F(LaunchedTraining, StartsAgainOverHosts) {
+  const std::string program =
+      killed_train("$RANK$PENSTOCK_RESTARTS = 10", "-e run/step-00000010",
+                   "--ranks 2 --transport gloo --steps 60 --checkpoint-every "
+                   "10 --checkpoint run --resume");
+  const ProgramResult result = run_shell(
+      "cd '" + folder_.path("") +
+      "'; export PENSTOCK_TOKEN=secret\n"
+      "port=$(penstock launch -n 1 -- printenv MASTER_PORT | sed 's/.* //')\n"
+      "node() { timeout 120 penstock launch -n 1 --nodes 2 --node-rank $1 --master-addr 127.0.0.1 "
+      "--master-port $port --grace 0.1 --max-restarts 1 -- " +
+      program + "; }\nnode 0 & first=$!; node 1; second=$?; wait $first; exit $(($? + second))");
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+  EXPECT_THAT(result.output, ContainsRegex("\\[0\\] going on from run/step-0000"));
+}
+
 TEST_F(LaunchedTraining, GivesUpASilentRankAtTheDeadline) {
   const ProgramResult result = disturb("STOP", "--transport gloo --deadline 1 --replay stall.json");
   EXPECT_EQ(result.exit_status, 1);

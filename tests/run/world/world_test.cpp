@@ -147,6 +147,43 @@ TEST_F(WorldTest, NamesTheRanksThatAreMissing) {
   EXPECT_THAT(join_all(ranks), ElementsAre(expected, expected));
 }
 
+// Hosts notice one after another that a rank has failed.
+TEST_F(WorldTest, JoinsTheAttemptThatIsItsOwn) {
+  Port port;
+  const auto of_attempt = [&](int attempt, int rank) {
+    return WorldOptions{.rank = rank,
+                        .size = 2,
+                        .master_port = port.number(),
+                        .token = "secret",
+                        .attempt = attempt};
+  };
+  port.free();
+  // Rank 0 listens until rank 1 has seen it.
+  const Task meet = [](World& world) {
+    if (world.rank() == 1) world.store().set("seen", "");
+    while (!world.store().find("seen")) {
+    }
+  };
+  auto early = std::async(std::launch::async, [&] { return join_all({of_attempt(1, 1)}, meet); });
+  EXPECT_THAT(join_all({of_attempt(0, 0)}), ElementsAre("rank 1 has failed and was started again"));
+  EXPECT_THAT(join_all({of_attempt(1, 0)}, meet), ElementsAre(""));
+  EXPECT_THAT(early.get(), ElementsAre(""));
+}
+
+TEST_F(WorldTest, SaysThatTheJobIsOfALaterAttempt) {
+  Port port;
+  const WorldOptions first{
+      .rank = 0, .size = 2, .master_port = port.number(), .token = "secret", .attempt = 2};
+  port.free();
+  const Store store(first);
+  WorldOptions late = first;
+  late.rank = 1;
+  late.attempt = 1;
+  EXPECT_THAT(join_all({late}),
+              ElementsAre("rank 1 is of restart 1 of the job, but rank 0 is of restart 2 already; "
+                          "it can join when it is started again, too"));
+}
+
 // libtorch 1.13's own wait for the others ends silently here.
 TEST_F(WorldTest, NamesTheRanksThatAreMissingAtAPort) {
   Port port;
@@ -439,7 +476,9 @@ TEST(WorldOptionsFromEnvironment, TakesWhatTheLauncherAdds) {
                                              {"WORLD_SIZE", "2"},
                                              {"MASTER_ADDR", "127.0.0.1"},
                                              {"PENSTOCK_TOKEN", "secret"},
-                                             {"PENSTOCK_STORE", "/tmp/store"}});
+                                             {"PENSTOCK_STORE", "/tmp/store"},
+                                             {"PENSTOCK_RESTARTS", "2"}});
+  EXPECT_EQ(options.attempt, 2);
   EXPECT_EQ(options.token, "secret");
   EXPECT_EQ(options.store_file, "/tmp/store");
 }

@@ -17,6 +17,7 @@
 #include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/libtorch/cause.h"
 #include "penstock/run/world/internal/host.h"
+#include "penstock/run/world/internal/keys.h"
 #include "penstock/run/world/internal/local_token.h"
 #include "penstock/run/world/world_options.h"
 
@@ -124,13 +125,81 @@ StorePtr listen_as_master(const WorldOptions& options) {
   return store;
 }
 
+// Values begin with a byte that says nothing: the server of 1.13 keeps an empty value back for a
+// fifth of a second before it sends it.
+constexpr std::uint8_t kFirstByte = '=';
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  std::vector<std::uint8_t> bytes(1 + text.size(), kFirstByte);
+  std::copy(text.begin(), text.end(), bytes.begin() + 1);
+  return bytes;
+}
+
+// The values of one job: their keys begin with its token, which others do not know.
+StorePtr part_of_job(const StorePtr& root, const std::string& token, int attempt) {
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("penstock/{}/{}", token, attempt),
+                                                root);
+}
+
+// Under which rank 0 says which attempt it is, counted from 1: a number that nobody has set is 0.
+std::string attempt_key(const WorldOptions& options) {
+  return fmt::format("penstock/{}/attempt", options.token);
+}
+
+// Hosts start a job again one after another. So rank 0 may still be of an earlier attempt: its
+// ranks are told not to wait any more, and the next rank 0 is waited for.
+StorePtr connect_to_own_attempt(const WorldOptions& options) {
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  constexpr int kUnknown = -1;
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto deadline = now() + options.timeout;
+  WorldOptions rest = options;
+  do {
+    int found = kUnknown;
+    try {
+      StorePtr root = connect_to_master(rest, Server::MayComeLater);
+      found = static_cast<int>(root->add(attempt_key(options), 0)) - 1;
+      // Before the first failure there is no other attempt to be taken for.
+      if (found == options.attempt || (found == kUnknown && options.attempt == 0)) return root;
+      if (found != kUnknown && found < options.attempt) {
+        part_of_job(root, options.token, found)
+            ->set(kRefusal,
+                  bytes_of(fmt::format("rank {} has failed and was started again", options.rank)));
+      }
+    } catch (const std::exception&) {
+      // The earlier rank 0 may end at any moment.
+      if (options.attempt == 0 || now() >= deadline) throw;
+    }
+    if (found > options.attempt) {
+      throw WorldError(fmt::format(
+          "rank {} is of restart {} of the job, but rank 0 is of restart {} already; it can join "
+          "when it is started again, too",
+          options.rank, options.attempt, found));
+    }
+    std::this_thread::sleep_for(kPause);
+    rest.timeout = std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - now()),
+                            std::chrono::milliseconds(1));
+  } while (now() < deadline);
+  throw WorldError(fmt::format(
+      "rank {} is of restart {} of the job, and waited {:.3g} s for rank 0 at {} to be started "
+      "again, too; give the launchers of all hosts the same --max-restarts",
+      options.rank, options.attempt, seconds(options.timeout),
+      to_string(Endpoint{options.master_address, options.master_port})));
+}
+
 StorePtr make_store(const WorldOptions& options) {
   if (!options.store_file.empty()) {
     return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
   }
   if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  return options.rank == 0 ? listen_as_master(options)
-                           : connect_to_master(options, Server::MayComeLater);
+  if (options.rank == 0) {
+    StorePtr store = listen_as_master(options);
+    store->add(attempt_key(options), options.attempt + 1);
+    return store;
+  }
+  // Without a token, rank 0 makes a new one for each attempt.
+  return options.token.empty() ? connect_to_master(options, Server::MayComeLater)
+                               : connect_to_own_attempt(options);
 }
 
 std::string place_of(const WorldOptions& options) {
@@ -140,11 +209,6 @@ std::string place_of(const WorldOptions& options) {
 
 bool meets_at_port(const WorldOptions& options) {
   return options.size > 1 && options.store_file.empty();
-}
-
-// The values of one job: their keys begin with its token, which others do not know.
-StorePtr part_of_job(const StorePtr& root, const std::string& token) {
-  return c10::make_intrusive<c10d::PrefixStore>("penstock/" + token, root);
 }
 
 // Is there as soon as a job can be joined.
@@ -159,7 +223,7 @@ std::string find_local_token(const StorePtr& root, const WorldOptions& options) 
   do {
     std::string token = read_local_token(folder, options.master_port);
     try {
-      if (!token.empty() && part_of_job(root, token)->check({kOpen})) return token;
+      if (!token.empty() && part_of_job(root, token, options.attempt)->check({kOpen})) return token;
     } catch (const std::exception& error) {
       throw_no_answer(options, cause_of(error));
     }
@@ -175,16 +239,6 @@ std::string find_local_token(const StorePtr& root, const WorldOptions& options) 
       options.master_port));
 }
 
-// Values begin with a byte that says nothing: the server of 1.13 keeps an empty value back for a
-// fifth of a second before it sends it.
-constexpr std::uint8_t kFirstByte = '=';
-
-std::vector<std::uint8_t> bytes_of(const std::string& text) {
-  std::vector<std::uint8_t> bytes(1 + text.size(), kFirstByte);
-  std::copy(text.begin(), text.end(), bytes.begin() + 1);
-  return bytes;
-}
-
 }  // namespace
 
 struct Store::Impl {
@@ -197,7 +251,7 @@ struct Store::Impl {
   Impl(const WorldOptions& world_options, StorePtr connection)
       : options(world_options),
         root(std::move(connection)),
-        store(part_of_job(root, options.token)),
+        store(part_of_job(root, options.token, options.attempt)),
         place(place_of(options)) {}
 
   bool is_server() const { return options.rank == 0 && meets_at_port(options); }

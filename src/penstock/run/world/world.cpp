@@ -14,15 +14,13 @@
 #include "penstock/base/seconds.h"
 #include "penstock/base/text.h"
 #include "penstock/run/world/internal/host.h"
+#include "penstock/run/world/internal/keys.h"
 
 namespace penstock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using Values = std::vector<std::optional<std::string>>;
-
-// Under which a rank tells all others why the world cannot be.
-constexpr const char* kRefusal = "world/refusal";
 
 // Of what a rank tells about itself.
 constexpr int kFormat = 1;

@@ -83,6 +83,9 @@ WorldOptions world_options_from_environment(const GetVariable& variable) {
   }
   if (const char* text = variable("PENSTOCK_TOKEN"); text != nullptr) options.token = text;
   if (const char* text = variable("PENSTOCK_STORE"); text != nullptr) options.store_file = text;
+  if (const char* text = variable("PENSTOCK_RESTARTS"); text != nullptr) {
+    options.attempt = parse("PENSTOCK_RESTARTS", text, {});
+  }
   if (const char* text = variable("MASTER_PORT"); text != nullptr) {
     options.master_port = parse("MASTER_PORT", text, {.lowest = 1, .highest = kHighestPort});
   }

@@ -23,6 +23,9 @@ struct WorldOptions {
   // Known to the members of the job alone: who does not know it cannot join. Empty, if rank 0 is
   // reached at a loopback address: it makes one, which the others find in a file of their user.
   std::string token = {};
+  // How often the job was started again. Ranks of different attempts do not take each other for
+  // members of one job, though they have its token.
+  int attempt = 0;
 
   // At which the other ranks reach this one. Empty: the address that reaches the master.
   std::string address = {};
@@ -33,8 +36,9 @@ struct WorldOptions {
 using GetVariable = std::function<const char*(const char* name)>;
 
 // What torchrun, mpirun and srun tell their processes: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
-// and LOCAL_RANK, or the variables of Open MPI and Slurm for the last three; and PENSTOCK_TOKEN
-// and PENSTOCK_STORE, which is the file, as `penstock launch` adds them. A program calls it as
+// and LOCAL_RANK, or the variables of Open MPI and Slurm for the last three; and PENSTOCK_TOKEN,
+// PENSTOCK_STORE, which is the file, and PENSTOCK_RESTARTS, as `penstock launch` adds them. A
+// program calls it as
 //   World world(world_options_from_environment(std::getenv));
 // Throws ArgumentError, which names the variable, if one is missing or makes no sense.
 WorldOptions world_options_from_environment(const GetVariable& variable);
