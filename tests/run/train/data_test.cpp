@@ -54,9 +54,27 @@ TEST(TextData, RefusesWhatHasNoText) {
   const auto empty = folder.write("empty.txt", "");
   EXPECT_EQ(message_of([&] { read_text({empty}, {.context = 8}); }),
             "\"" + empty + "\": it has 0 bytes of text, but a sample takes 9 with its target");
+  const auto zeros = folder.write("zeros.txt", std::string(20, '\0'));
+  EXPECT_EQ(message_of([&] { read_text({zeros}, {.context = 8}); }),
+            "\"" + zeros + "\": it has 0 bytes of text, but a sample takes 9 with its target; 1 "
+            "file with zero bytes, which text has none of, is left out");
   const auto text = folder.write("text.txt", "some words");
+  EXPECT_EQ(message_of([&] { read_data({text, folder.path("tokens.bin")}, {.name = "gpt"}, 1); }),
+            "\"" + folder.path("tokens.bin") + "\" is not text, so it must be the only data, but "
+            "there are 2");
   EXPECT_THAT(message_of([&] { read_text({text}, {.context = 2, .vocabulary = 100}); }),
               HasSubstr("need a vocabulary of 256, not 100"));
+}
+
+TEST(TextData, NamesTheFolderThatCannotBeRead) {
+  if (geteuid() == 0) GTEST_SKIP() << "root can read all folders";
+  const TemporaryFolder folder;
+  folder.write("all/text.txt", "some words");
+  folder.write("all/private/text.txt", "others");
+  std::filesystem::permissions(folder.path("all/private"), std::filesystem::perms::none);
+  const std::string message = message_of([&] { read_text({folder.path("all")}, {.context = 2}); });
+  std::filesystem::permissions(folder.path("all/private"), std::filesystem::perms::owner_all);
+  EXPECT_EQ(message, "cannot read \"" + folder.path("all/private") + "\": Permission denied");
 }
 
 TEST(TokenData, ReadsTwoAndFourBytes) {

@@ -109,6 +109,30 @@ TEST(TrainingLoss, GoesByTheTargets) {
   EXPECT_TRUE(
       make_loss("auto", numbers)(scores, numbers, {}).equal(torch::mse_loss(scores, numbers)));
   EXPECT_THAT(message_of([&] { make_loss("mes", numbers); }), HasSubstr("did you mean \"mse\"?"));
+  EXPECT_THAT(message_of([&] { make_loss("mse", classes); }),
+              HasSubstr("these are classes; use cross-entropy"));
+}
+
+TEST(TrainingLoss, ComparesEachOutputWithItsTarget) {
+  const torch::Tensor outputs = torch::randn({4, 1});
+  const torch::Tensor targets = torch::randn({4});
+  const LossFunction loss = make_loss("mse", targets);
+  EXPECT_TRUE(loss(outputs, targets, {}).equal(torch::mse_loss(outputs.view({4}), targets)));
+  EXPECT_EQ(message_of([&] {
+              loss(torch::randn({4, 3}), targets, {});
+            }),
+            "the mean square compares number by number, but outputs are [4, 3] and targets [4]; "
+            "give the targets the shape of the outputs");
+  EXPECT_THAT(message_of([&] {
+                loss(outputs, torch::randn({4, 3}), {});
+              }),
+              HasSubstr("outputs are [4, 1] and targets [4, 3]"));
+}
+
+TEST(RunModel, TakesOneNumberPerSampleAsTarget) {
+  const TensorData data({.inputs = torch::randn({6, 3}), .targets = torch::randn({6})}, "numbers");
+  const RunModel model = make_run_model({.name = "mlp", .layers = 1}, data, 2, 1);
+  EXPECT_EQ(model.num_parameters, 3 + 1);
 }
 
 // Always likes the number after the last token best.

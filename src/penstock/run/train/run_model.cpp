@@ -79,8 +79,9 @@ TraceSource mlp_for(const ModelOptions& options, const Dataset& data) {
   mlp.inputs = tensors->rows().inputs.size(1);
   mlp.outputs = are_whole_numbers(targets) ? num_classes(targets)
                 : targets.dim() == 2       ? targets.size(1)
+                : targets.dim() == 1       ? 1
                                            : 0;
-  if (mlp.outputs == 0) refuse(options, data, "classes or rows of numbers as targets");
+  if (mlp.outputs == 0) refuse(options, data, "classes, numbers or rows of numbers as targets");
   mlp.layers = options.layers.value_or(mlp.layers);
   mlp.width = options.width.value_or(mlp.width);
   mlp.dropout = options.dropout;
@@ -99,6 +100,15 @@ TraceSource resnet_for(const ModelOptions& options, const Dataset& data) {
   resnet.layers = options.layers.value_or(resnet.layers);
   resnet.width = options.width.value_or(resnet.width);
   return make_resnet(resnet);
+}
+
+bool holds_tensors(const std::filesystem::path& path) {
+  return path.extension() == ".pt" || path.extension() == ".safetensors";
+}
+
+bool holds_tokens(const std::filesystem::path& path) {
+  const std::filesystem::path kind = path.extension();
+  return kind == ".bin" || kind == ".u16" || kind == ".u32";
 }
 
 CapturedModel capture_file(const std::string& path) {
@@ -121,18 +131,18 @@ std::shared_ptr<const Dataset> read_data(const std::vector<std::string>& paths,
     throw ArgumentError(
         fmt::format("a model {} needs data to train on", quote(model.name, kLongestName)));
   }
-  const std::filesystem::path first = paths.front();
-  const std::string kind = first.extension().string();
-  const bool are_tensors = kind == ".pt" || kind == ".safetensors";
-  const bool are_tokens = kind == ".bin" || kind == ".u16" || kind == ".u32";
-  if ((are_tensors || are_tokens) && paths.size() > 1) {
+  const auto no_text = std::find_if(paths.begin(), paths.end(), [](const std::string& path) {
+    return holds_tensors(path) || holds_tokens(path);
+  });
+  if (no_text != paths.end() && paths.size() > 1) {
     throw ArgumentError(fmt::format("{} is not text, so it must be the only data, but there are {}",
-                                    quote(first.string(), kLongestName), paths.size()));
+                                    quote(*no_text, kLongestName), paths.size()));
   }
-  if (are_tensors) return read_tensors(first);
+  const std::filesystem::path first = paths.front();
+  if (holds_tensors(first)) return read_tensors(first);
   const TokenDataOptions options{.context = model.context.value_or(GptOptions{}.context),
                                  .vocabulary = model.vocabulary.value_or(0)};
-  if (are_tokens) return read_tokens(first, options);
+  if (holds_tokens(first)) return read_tokens(first, options);
   return read_text({paths.begin(), paths.end()}, options);
 }
 

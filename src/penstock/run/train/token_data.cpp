@@ -41,10 +41,14 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
   }
   if (!std::filesystem::is_directory(path, failure)) return {path};
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path, failure)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::filesystem::path last = path;  // what an error is about
+  std::filesystem::recursive_directory_iterator entry(path, failure);
+  for (; !failure && entry != std::filesystem::end(entry); entry.increment(failure)) {
+    last = entry->path();
+    std::error_code ignored;  // a link to nowhere is no file
+    if (entry->is_regular_file(ignored)) files.push_back(entry->path());
   }
-  if (failure) throw Error(fmt::format("cannot read {}: {}", quoted(path), failure.message()));
+  if (failure) throw Error(fmt::format("cannot read {}: {}", quoted(last), failure.message()));
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -111,17 +115,23 @@ std::string TokenData::fingerprint() const {
 std::shared_ptr<const TokenData> read_text(const std::vector<std::filesystem::path>& paths,
                                            const TokenDataOptions& options) {
   std::string text;
+  int num_left_out = 0;
   for (const std::filesystem::path& path : paths) {
     for (const std::filesystem::path& file : files_of(path)) {
       const std::string part = read_whole(file);
       const bool is_text = part.find('\0') == std::string::npos;
       if (is_text) text += part;
+      if (!is_text) ++num_left_out;
     }
   }
   if (static_cast<std::int64_t>(text.size()) <= options.context) {
     throw Error(fmt::format(
-        "{}: it has {} of text, but a sample takes {} with its target", all_of(paths),
-        counted(static_cast<long long>(text.size()), "byte", "bytes"), options.context + 1));
+        "{}: it has {} of text, but a sample takes {} with its target{}", all_of(paths),
+        counted(static_cast<long long>(text.size()), "byte", "bytes"), options.context + 1,
+        num_left_out == 0
+            ? ""
+            : fmt::format("; {} with zero bytes, which text has none of, {} left out",
+                          counted(num_left_out, "file", "files"), num_left_out == 1 ? "is" : "are")));
   }
   if (options.vocabulary != 0 && options.vocabulary < kNumByteTokens) {
     throw ArgumentError(fmt::format("text is bytes, which need a vocabulary of {}, not {}",
