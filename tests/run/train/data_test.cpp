@@ -1,10 +1,13 @@
+#include <filesystem>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include "penstock/base/error.h"
+#include "penstock/run/train/run_model.h"
 #include "penstock/run/train/tensor_data.h"
 #include "penstock/run/train/token_data.h"
 #include "tests/run/support/message_of.h"
@@ -56,12 +59,16 @@ TEST(TextData, RefusesWhatHasNoText) {
             "\"" + empty + "\": it has 0 bytes of text, but a sample takes 9 with its target");
   const auto zeros = folder.write("zeros.txt", std::string(20, '\0'));
   EXPECT_EQ(message_of([&] { read_text({zeros}, {.context = 8}); }),
-            "\"" + zeros + "\": it has 0 bytes of text, but a sample takes 9 with its target; 1 "
-            "file with zero bytes, which text has none of, is left out");
+            "\"" + zeros +
+                "\": it has 0 bytes of text, but a sample takes 9 with its target; 1 "
+                "file with zero bytes, which text has none of, is left out");
   const auto text = folder.write("text.txt", "some words");
-  EXPECT_EQ(message_of([&] { read_data({text, folder.path("tokens.bin")}, {.name = "gpt"}, 1); }),
-            "\"" + folder.path("tokens.bin") + "\" is not text, so it must be the only data, but "
-            "there are 2");
+  EXPECT_EQ(message_of([&] {
+              read_data({text, folder.path("tokens.bin")}, {.name = "gpt"}, 1);
+            }),
+            "\"" + folder.path("tokens.bin") +
+                "\" is not text, so it must be the only data, but "
+                "there are 2");
   EXPECT_THAT(message_of([&] { read_text({text}, {.context = 2, .vocabulary = 100}); }),
               HasSubstr("need a vocabulary of 256, not 100"));
 }

@@ -128,10 +128,10 @@ std::shared_ptr<const TokenData> read_text(const std::vector<std::filesystem::pa
     throw Error(fmt::format(
         "{}: it has {} of text, but a sample takes {} with its target{}", all_of(paths),
         counted(static_cast<long long>(text.size()), "byte", "bytes"), options.context + 1,
-        num_left_out == 0
-            ? ""
-            : fmt::format("; {} with zero bytes, which text has none of, {} left out",
-                          counted(num_left_out, "file", "files"), num_left_out == 1 ? "is" : "are")));
+        num_left_out == 0 ? ""
+                          : fmt::format("; {} with zero bytes, which text has none of, {} left out",
+                                        counted(num_left_out, "file", "files"),
+                                        num_left_out == 1 ? "is" : "are")));
   }
   if (options.vocabulary != 0 && options.vocabulary < kNumByteTokens) {
     throw ArgumentError(fmt::format("text is bytes, which need a vocabulary of {}, not {}",
