@@ -79,8 +79,8 @@ TEST_F(TrainReplicas, RefuseWithOneLine) {
   expect_refusal(
       train("--data-parallel 2 --sharded --transport shm"),
       "no stage can be sharded: all parameters are in stages that share one, such as "
-      "\"embedding.weight\"; use an untied gpt, another number of stages, or train without "
-      "sharding");
+      "\"embedding.weight\"; use more ranks, give the head of a gpt weights of its own (--untied), "
+      "or train without sharding");
   ASSERT_EQ(run("generate 1f1b -p 2 -m 4 --output mine.csv").exit_status, 0);
   expect_refusal(run("train --model mlp --schedule mine.csv --data-parallel 2 --microbatches 4"),
                  "the schedule \"mine.csv\" is for 4 microbatches, but each of the 2 replicas has "

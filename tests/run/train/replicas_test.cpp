@@ -174,8 +174,8 @@ TEST(TrainerReplicas, RefuseWhatCannotBeDivided) {
   // Both stages use the embedding.
   EXPECT_EQ(message_of([] { SmallRun(tied_replicas(2, "1F1B", 2, true)); }),
             "no stage can be sharded: all parameters are in stages that share one, such as "
-            "\"embedding.weight\"; use an untied gpt, another number of stages, or train without "
-            "sharding");
+            "\"embedding.weight\"; use more ranks, give the head of a gpt weights of its own "
+            "(--untied), or train without sharding");
   EXPECT_THAT(message_of([] { SmallRun run(replicas(3, "1F1B", 1)); }),
               HasSubstr("a batch of 8 samples cannot be divided among 3 replicas"));
 }

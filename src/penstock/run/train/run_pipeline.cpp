@@ -46,10 +46,11 @@ int count_shardable(const Pipe& pipe) {
   if (shared.empty()) {
     throw ArgumentError("the model has no parameters to be sharded; train it without sharding");
   }
-  throw ArgumentError(
-      fmt::format("no stage can be sharded: all parameters are in stages that share one, such as "
-                  "{}; use an untied gpt, another number of stages, or train without sharding",
-                  quote(shared.front(), 80)));
+  throw ArgumentError(fmt::format(
+      "no stage can be sharded: all parameters are in stages that share one, such as "
+      "{}; use more ranks, give the head of a gpt weights of its own (--untied), or train "
+      "without sharding",
+      quote(shared.front(), 80)));
 }
 
 StageList local_stages(const Pipe& pipe, const PipelinePlan& plan,
