@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint_note.h"
 #include "json_config.h"
 #include "penstock/base/error.h"
 #include "penstock/plan/prover/check.h"

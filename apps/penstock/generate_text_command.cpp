@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint_note.h"
 #include "commands.h"
 #include "forward_run.h"
 #include "json_config.h"

@@ -8,12 +8,9 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include "json_config.h"
 #include "option_values.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
-#include "penstock/run/checkpoint/checkpoint_folder.h"
-#include "penstock/run/checkpoint/manifest.h"
 #include "penstock/run/train/token_data.h"
 #include "penstock/run/train/training_loss.h"
 #include "schedule_io.h"
@@ -122,13 +119,6 @@ std::shared_ptr<const Dataset> data_of(const RunFlags& flags, const ModelOptions
   const bool takes_shipped_text =
       flags.data.empty() && flags.model != "mlp" && flags.model != "resnet";
   return read_data(takes_shipped_text ? shipped_text() : flags.data, options, flags.seed);
-}
-
-// That of checkpoint_note(), or nothing if the checkpoint was written by another program.
-std::optional<nlohmann::json> note_of(const std::filesystem::path& path) {
-  auto note = nlohmann::json::parse(manifest_of(path).position.data, nullptr, false);
-  if (!note.is_object() || !note.contains("options") || !note.contains("data")) return std::nullopt;
-  return note;
 }
 
 }  // namespace
@@ -259,65 +249,6 @@ void find_launched(RunFlags& flags) {
                     "process; use --transport shm or gloo",
                     world.size));
   }
-}
-
-std::filesystem::path checkpoint_to_use(const RunFlags& flags) {
-  const std::optional<std::filesystem::path> path = latest_checkpoint(flags.checkpoint);
-  if (!path) {
-    throw Error(fmt::format("there is no checkpoint in {}", quote(flags.checkpoint, 200)));
-  }
-  return *path;
-}
-
-void apply_checkpoint(CLI::App& command, const std::filesystem::path& path) {
-  const std::optional<nlohmann::json> note = note_of(path);
-  if (note) apply_config(command, note->at("options"), path.string(), UnknownKeys::Ignore);
-}
-
-bool has_same_data(const std::filesystem::path& path, const Dataset& data) {
-  const std::optional<nlohmann::json> note = note_of(path);
-  return !note || note->at("data") == data.fingerprint();
-}
-
-std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path) {
-  const std::optional<nlohmann::json> note = note_of(path);
-  if (!note) return std::nullopt;
-  if (!note->contains("tokens")) {
-    throw Error(fmt::format(
-        "{}: an older Penstock has written it, which did not keep the context and the vocabulary "
-        "of "
-        "the model; 'penstock train --resume' with a step more writes one that has them",
-        path.string()));
-  }
-  const nlohmann::json& tokens = note->at("tokens");
-  if (tokens.is_null()) {
-    throw ArgumentError(fmt::format(
-        "{}: text is written token by token, but the model takes other data", path.string()));
-  }
-  return TokenShape{.context = tokens.at("context"), .vocabulary = tokens.at("vocabulary")};
-}
-
-std::string checkpoint_note(const CLI::App& command, const Dataset& data) {
-  nlohmann::json options = options_as_config(
-      command,
-      {"model",  "layers",    "width",   "heads",  "context",     "vocabulary",   "dropout",
-       "untied", "data",      "holdout", "loss",   "batch",       "microbatches", "seed",
-       "steps",  "optimizer", "lr",      "min-lr", "lr-schedule", "warmup",       "weight-decay",
-       "clip",   "momentum",  "beta1",   "beta2"});
-  if (options.contains("data")) {
-    // Found again from another folder, too.
-    std::vector<std::string> paths;
-    for (const std::string& path : command.get_option("--data")->results()) {
-      paths.push_back(std::filesystem::absolute(path).lexically_normal());
-    }
-    options["data"] = paths;
-  }
-  nlohmann::json tokens;
-  if (const std::optional<TokenShape> shape = token_shape_of(data)) {
-    tokens = {{"context", shape->context}, {"vocabulary", shape->vocabulary}};
-  }
-  return nlohmann::json{{"options", options}, {"data", data.fingerprint()}, {"tokens", tokens}}
-      .dump();
 }
 
 RunSetup prepare_run(const CLI::App& command, RunFlags& flags,

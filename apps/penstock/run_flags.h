@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "penstock/run/train/run_pipeline.h"
 #include "process_flags.h"
@@ -67,25 +65,6 @@ void add_run_options(CLI::App& command, RunFlags& flags);
 // Finds out whether `penstock launch` or torchrun has started this process, as one of several.
 // Throws ArgumentError if ranks are threads.
 void find_launched(RunFlags& flags);
-
-// The latest checkpoint in the folder of --checkpoint. Throws Error if there is none.
-std::filesystem::path checkpoint_to_use(const RunFlags& flags);
-
-// Takes over, from the checkpoint at `path`, what makes the model and the data of the run that has
-// written it; what was given on the command line stays.
-void apply_checkpoint(CLI::App& command, const std::filesystem::path& path);
-
-// Whether the run that has written the checkpoint at `path` has read the same data; also if that is
-// not known, because another program has written it.
-bool has_same_data(const std::filesystem::path& path, const Dataset& data);
-
-// The tokens that the model of the checkpoint at `path` takes, so that it can be used where its
-// data is not; nothing if another program has written it. Throws Error if the model takes none, or
-// if the checkpoint is too old to know.
-std::optional<TokenShape> tokens_of_checkpoint(const std::filesystem::path& path);
-
-// What a checkpoint keeps of the options, for apply_checkpoint(), and of the data.
-std::string checkpoint_note(const CLI::App& command, const Dataset& data);
 
 // Everything that a run needs before its ranks start. `tell` hears of a search while it goes on.
 // Throws Error for what is wrong with the question: files, names, sizes.

@@ -315,6 +315,21 @@ TEST_F(TrainProgram, RefusesWithOneLine) {
                  "unknown optimizer \"adma\"; did you mean \"Adam\"?");
 }
 
+TEST_F(TrainProgram, FindsAModelFileFromAnotherFolder) {
+  folder_.write("here/model.pt",
+                read_file(PENSTOCK_SOURCE_DIR "/tests/run/pipe/fixtures/tied_gpt.pt"));
+  std::string tokens;
+  for (int index = 0; index < 400; ++index) tokens += {static_cast<char>(index * index % 7), '\0'};
+  folder_.write("here/tokens.bin", tokens);
+  const ProgramResult trained = run_shell(
+      "cd '" + folder_.path("here") +
+      "' && penstock train --model model.pt --data tokens.bin --context 6 --steps 1 --no-report "
+      "--checkpoint run");
+  ASSERT_EQ(trained.exit_status, 0) << trained.errors;
+  const ProgramResult result = run("eval --checkpoint here/run --batch 4 --microbatches 4");
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+}
+
 TEST_F(TrainProgram, LeavesDamagedCheckpointsAlone) {
   ASSERT_EQ(train("--steps 3 --checkpoint run").exit_status, 0);
   const std::string manifest = read_file(folder_.path("run/step-00000003/manifest.json"));
