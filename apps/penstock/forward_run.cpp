@@ -11,7 +11,9 @@
 #include "penstock/base/error.h"
 #include "penstock/plan/prover/check.h"
 #include "penstock/run/checkpoint/load_checkpoint.h"
+#include "penstock/run/libtorch/cause.h"
 #include "penstock/run/processes/group_error.h"
+#include "penstock/run/world/world.h"
 #include "prepare_process.h"
 #include "program.h"
 
@@ -35,6 +37,28 @@ std::string in_one_line(const std::string& text) {
 std::string by_rank(const RunFlags& flags, const std::string& text) {
   if (!flags.launched || flags.launched->size == 1) return text;
   return fmt::format("rank {}: {}", flags.launched->rank, text);
+}
+
+// Nobody notices what happens to a process before it has joined, so it says that.
+void tell_first_process(const RunFlags& flags, const std::exception& error) {
+  if (flags.sibling.has_joined) return;
+  try {
+    refuse_world({.rank = flags.sibling.rank,
+                  .size = flags.num_processes(),
+                  .store_file = flags.sibling.store},
+                 fmt::format("rank {}: {}", flags.sibling.rank, cause_of(error)));
+  } catch (const std::exception&) {
+    return;  // the first process will see that this one has ended
+  }
+}
+
+Answer run_silently(const RunFlags& flags, const std::function<Answer()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    tell_first_process(flags, error);
+    return Answer::No;
+  }
 }
 
 }  // namespace
@@ -63,24 +87,17 @@ ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches)
 }
 
 Answer run_as_rank(const RunFlags& flags, const std::function<Answer()>& work) {
-  const auto is_silent = [&] { return !flags.launched && flags.sibling.rank != 0; };
+  if (flags.sibling.rank != 0) return run_silently(flags, work);
   try {
     return work();
   } catch (const FailedRun& error) {
-    if (is_silent()) return Answer::No;
     throw FailedRun(by_rank(flags, in_one_line(error.what())));
   } catch (const GroupError& error) {
-    if (is_silent()) return Answer::No;
     throw FailedRun(by_rank(flags, in_one_line(error.what())));
   } catch (const ScheduleError&) {
-    if (is_silent()) return Answer::No;
     throw;
   } catch (const Error& error) {
-    if (is_silent()) return Answer::WrongQuestion;
     throw Error(by_rank(flags, error.what()));
-  } catch (const std::exception&) {
-    if (is_silent()) return Answer::WrongQuestion;
-    throw;
   }
 }
 

@@ -29,7 +29,8 @@ class ForwardRun {
 };
 
 // What `work` answers. A process that another one of this program has started is silent about
-// errors: that one tells for all. Ranks that others have started speak for themselves.
+// errors: that one tells for all, and gets to know what kept a process from joining. Ranks that
+// others have started speak for themselves.
 Answer run_as_rank(const RunFlags& flags, const std::function<Answer()>& work);
 
 }  // namespace penstock

@@ -65,6 +65,22 @@ void require_divisible(const RunFlags& flags) {
       (flags.batch / flags.microbatches + 1) * flags.microbatches));
 }
 
+// Each process reads the files of the command line; a pipe is empty when the first one has.
+void require_no_pipe(const RunFlags& flags) {
+  if (!flags.uses_processes() || flags.launched) return;
+  std::vector<std::string> paths = flags.data;
+  paths.insert(paths.end(), {flags.config, flags.schedule, flags.model});
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    const bool is_handed_over =
+        is_standard_input(path) && (path == flags.config || path == flags.schedule);
+    if (is_handed_over || !std::filesystem::is_fifo(path, ignored)) continue;
+    throw ArgumentError(
+        fmt::format("{} is a pipe, which only one of {} processes can read; give a file",
+                    quote(path, 200), flags.num_processes()));
+  }
+}
+
 // A schedule file decides the shape of the run, as far as the command line does not.
 PlanRequest plan_request(const CLI::App& command, RunFlags& flags) {
   PlanRequest request{.schedule = flags.schedule};
@@ -253,6 +269,7 @@ void find_launched(RunFlags& flags) {
 
 RunSetup prepare_run(const CLI::App& command, RunFlags& flags,
                      const std::function<void(const std::string&)>& tell) {
+  require_no_pipe(flags);
   PlanRequest request = plan_request(command, flags);
   request.tell = tell;
   require_divisible(flags);
@@ -273,7 +290,7 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags,
   return setup;
 }
 
-RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
+RunRanks::RunRanks(RunFlags& flags, RunSetup& setup) {
   if (!flags.uses_processes()) {
     require_no_replay(flags.processes);
     return;
@@ -281,7 +298,9 @@ RunRanks::RunRanks(const RunFlags& flags, RunSetup& setup) {
   if (!flags.launched) {
     siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.num_processes());
   }
-  world_ = std::make_unique<World>(flags.launched ? *flags.launched : siblings_->world());
+  const WorldOptions world = flags.launched ? *flags.launched : siblings_->world();
+  flags.sibling.has_joined = true;
+  world_ = std::make_unique<World>(world);
   setup.plan =
       read_plan(decide_for_all(world_.get(), "plan", [&setup] { return write_plan(setup.plan); }));
   processes_.world = world_.get();

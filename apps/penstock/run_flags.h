@@ -82,7 +82,8 @@ RunSetup prepare_run(const CLI::App& command, RunFlags& flags,
 // The ranks of a run: threads, or processes that are started here unless they are there already.
 class RunRanks {
  public:
-  RunRanks(const RunFlags& flags, RunSetup& setup);
+  // Throws Error if they do not find each other.
+  RunRanks(RunFlags& flags, RunSetup& setup);
 
   const RunProcesses& processes() const { return processes_; }
 

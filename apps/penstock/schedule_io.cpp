@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -43,6 +44,12 @@ std::string source_name(const std::string& path) {
 [[noreturn]] void fail_to_write(const std::string& path, const std::string& why) {
   const std::string name = path == kStream ? "standard output" : quote(path, kLongestPath);
   throw Error(fmt::format("cannot write {}: {}", name, why));
+}
+
+// What was read of it.
+std::optional<std::string>& standard_input() {
+  static std::optional<std::string> text;
+  return text;
 }
 
 // Reads to the end, or past the size that the readers accept.
@@ -107,8 +114,20 @@ void write_file(const TextWriter& write, const std::string& path) {
 
 }  // namespace
 
+bool is_standard_input(const std::string& path) {
+  return path == kStream || path == "/dev/stdin" || path == "/dev/fd/0" ||
+         path == "/proc/self/fd/0";
+}
+
+const std::optional<std::string>& consumed_input() {
+  return standard_input();
+}
+
 std::string read_input(const std::string& path) {
-  if (path == kStream) return read_all(stdin, path);
+  if (is_standard_input(path)) {
+    if (!standard_input()) standard_input() = read_all(stdin, path);
+    return *standard_input();
+  }
   std::error_code ignored;  // opening the file tells what is wrong with it
   if (std::filesystem::is_directory(path, ignored)) {
     fail_to_read(path, "it is a directory");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,12 @@ namespace penstock {
 
 // Reads a whole file, or standard input for "-". Throws Error if it cannot be read.
 std::string read_input(const std::string& path);
+
+// Whether `path` is "-" or one of the names that the system has for it.
+bool is_standard_input(const std::string& path);
+
+// What read_input() has taken from standard input, if it has.
+const std::optional<std::string>& consumed_input();
 
 // Reads a schedule in either format: JSON if the text starts with '{', else CSV.
 Schedule read_schedule(const std::string& path);

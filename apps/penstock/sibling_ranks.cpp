@@ -9,6 +9,7 @@
 #include <iterator>
 #include <thread>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #include "penstock/base/error.h"
+#include "program.h"
+#include "schedule_io.h"
 
 namespace penstock {
 namespace {
@@ -54,6 +57,12 @@ MemoryFile::~MemoryFile() {
   close(number_);
 }
 
+void MemoryFile::write(const std::string& text) const {
+  std::ofstream file(path(), std::ios::binary);
+  file << text;
+  if (!file.flush()) throw Error("cannot write a file in memory");
+}
+
 std::string MemoryFile::path() const {
   return fmt::format("/proc/{}/fd/{}", getpid(), number_);
 }
@@ -65,6 +74,11 @@ SiblingRanks::SiblingRanks(const SiblingFlags& flags, int num_ranks) {
             .local_rank = flags.rank,
             .store_file = store_ ? store_->path() : flags.store};
   if (!store_) return;
+  world_.look = [this] { require_alive(); };
+  if (consumed_input()) {
+    input_.emplace();
+    input_->write(*consumed_input());
+  }
   for (int rank = 1; rank < num_ranks; ++rank) start(rank);
 }
 
@@ -78,12 +92,29 @@ void SiblingRanks::start(int rank) {
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   pid_t process = 0;
+  posix_spawn_file_actions_t actions = {};
+  posix_spawn_file_actions_init(&actions);
+  const std::string input = input_ ? input_->path() : "/dev/null";
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, input.c_str(), O_RDONLY, 0);
   const int error =
-      posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, pointers.data(), environ);
+      posix_spawn(&process, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     throw Error(fmt::format("cannot start a process for rank {}: {}", rank, std::strerror(error)));
   }
   processes_.push_back(process);
+}
+
+void SiblingRanks::require_alive() const {
+  for (std::size_t index = 0; index < processes_.size(); ++index) {
+    siginfo_t info = {};
+    // The destructor wants to find it, too.
+    waitid(P_PID, static_cast<id_t>(processes_[index]), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (info.si_pid == 0) continue;
+    throw FailedRun(fmt::format(
+        "rank {} (pid {}) {} {} before it could join", index + 1, processes_[index],
+        info.si_code == CLD_EXITED ? "ended with status" : "was killed by signal", info.si_status));
+  }
 }
 
 SiblingRanks::~SiblingRanks() {

@@ -19,6 +19,7 @@ std::vector<std::string> own_command_line();
 struct SiblingFlags {
   int rank = 0;
   std::string store;
+  bool has_joined = false;  // from then on, the others notice what happens to this process
 };
 
 // Adds the flags that SiblingRanks passes; nobody else needs to know them. A process that has got
@@ -36,13 +37,16 @@ class MemoryFile {
   ~MemoryFile();
 
   std::string path() const;
+  // Throws Error if there is no memory for it.
+  void write(const std::string& text) const;
 
  private:
   int number_;
 };
 
 // The processes of a job, started by the one that the user has started: this program again, with
-// the same command line. They end when this object does, and with this process, however that ends.
+// the same command line, and what was read of standard input. They end when this object does, and
+// with this process, however that ends.
 class SiblingRanks {
  public:
   SiblingRanks(const SiblingFlags& flags, int num_ranks);
@@ -52,12 +56,15 @@ class SiblingRanks {
   SiblingRanks& operator=(SiblingRanks&&) = delete;
   ~SiblingRanks();
 
+  // Joining ends with FailedRun if one of them has died. Must not be used longer than this object.
   const WorldOptions& world() const { return world_; }
 
  private:
   void start(int rank);
+  void require_alive() const;
 
   std::optional<MemoryFile> store_;  // where they meet; of rank 0
+  std::optional<MemoryFile> input_;  // of rank 0, if it has read something
   WorldOptions world_;
   std::vector<pid_t> processes_;
 };

@@ -72,6 +72,44 @@ TEST_F(LaunchedTraining, SaysOnceWhatHappenedToRanksOfItsOwn) {
               ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has died[^\n]*\n$"));
 }
 
+TEST_F(LaunchedTraining, HandsStandardInputToRanksOfItsOwn) {
+  folder_.write("run.json", R"({"model": "mlp", "steps": 2, "no-report": true})");
+  for (const char* command :
+       {"penstock train --config - --transport shm < run.json",
+        "cat run.json | penstock train --config - --transport shm",
+        "penstock generate 1f1b -p 2 -m 8 | penstock train --config run.json --schedule /dev/stdin "
+        "--transport shm"}) {
+    const ProgramResult result =
+        run_shell("cd '" + folder_.path("") + "' && timeout 50 sh -c '" + command + "'");
+    EXPECT_EQ(result.exit_status, 0) << command << "\n" << result.errors;
+  }
+  const ProgramResult pipe = run_shell("cd '" + folder_.path("") +
+                                       "' && mkfifo pipe && penstock train --schedule pipe "
+                                       "--transport shm");
+  expect_refusal(pipe, "\"pipe\" is a pipe, which only one of 2 processes can read; give a file");
+}
+
+TEST_F(LaunchedTraining, TellsTheFirstProcessWhyARankCannotJoin) {
+  // As the first process starts it.
+  const ProgramResult result =
+      run("train --data missing.txt --transport shm --sibling-rank=1 --sibling-store=store");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_EQ(result.errors, "");
+  EXPECT_THAT(read_file(folder_.path("store")),
+              HasSubstr("rank 1: cannot read \"missing.txt\": there is no such file"));
+}
+
+TEST_F(LaunchedTraining, NoticesARankThatDiesBeforeItJoins) {
+  const ProgramResult result =
+      run_shell("cd '" + folder_.path("") +
+                "'\npenstock train --data text.txt --context 8 --transport shm --no-report & "
+                "parent=$!\nchildren=/proc/$parent/task/$parent/children; "
+                "until grep -q . $children; do sleep 0.01; done\n"
+                "kill -9 $(cat $children); wait $parent");
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.errors, ContainsRegex("^penstock: rank 1 \\(pid [0-9]+[^\n]*\n$"));
+}
+
 TEST_F(LaunchedTraining, StartsAgainFromTheLastCheckpoint) {
   const std::string options = "--ranks 2 --transport shm --steps 60 --checkpoint-every 10 ";
   ASSERT_EQ(run("launch -n 2 -- " + killed_train("0 = 1", "0 = 1", options + "--checkpoint whole"))

@@ -220,6 +220,21 @@ TEST_F(WorldTest, TellsEveryoneThatARankIsOfAnotherVersion) {
   EXPECT_EQ(other.find("world/refusal"), expected);
 }
 
+TEST_F(WorldTest, EndsTheJoiningWhenARankIsKnownToBeGone) {
+  WorldOptions first = in_file(0, 2);
+  first.look = [] { throw Error("rank 1 has died"); };
+  EXPECT_THAT(join_all({first}), ElementsAre("rank 1 has died"));
+}
+
+TEST_F(WorldTest, SaysWhyARankDoesNotCome) {
+  WorldOptions first = in_file(0, 2);
+  first.look = [&] {
+    refuse_world(in_file(1, 2), "rank 1 has no data");
+    throw Error("rank 1 has died");
+  };
+  EXPECT_THAT(join_all({first}), ElementsAre("rank 1 has no data"));
+}
+
 TEST_F(WorldTest, SaysThatThePortIsInUse) {
   const Port port;
   const WorldOptions master{.rank = 0, .size = 2, .master_port = port.number()};

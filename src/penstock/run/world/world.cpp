@@ -135,8 +135,17 @@ void World::join() {
                                {"host", host_identity()}, {"address", address_of(options_)},
                                {"process", getpid()},     {"local_rank", local_rank()}};
   const auto deadline = Clock::now() + timeout();
-  const auto look = [this] {
+  const auto find_refusal = [this] {
     if (const auto reason = store_.find(kRefusal)) throw WorldError(*reason);
+  };
+  const auto look = [&] {
+    find_refusal();
+    try {
+      if (options_.look) options_.look();
+    } catch (...) {
+      find_refusal();  // a rank that is gone may have said why
+      throw;
+    }
   };
   Values values;
   const auto gather = [&](const std::string& topic, const std::string& value) {
@@ -165,6 +174,10 @@ void World::join() {
   }
   gather("world/ready", "");
   store_.close_to_others();
+}
+
+void refuse_world(const WorldOptions& options, const std::string& reason) {
+  Store(options).set(kRefusal, reason);
 }
 
 const Member& World::member(int rank) const {

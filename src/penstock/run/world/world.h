@@ -30,7 +30,8 @@ struct ExchangeOptions {
 class World {
  public:
   // Returns when all ranks are there. Throws WorldError, on all ranks that have joined, if a rank
-  // is missing at the end of the timeout, there twice, or started for a world of another size.
+  // is missing at the end of the timeout, there twice, or started for a world of another size, and
+  // if one has called refuse_world().
   explicit World(const WorldOptions& options);
 
   int rank() const { return options_.rank; }
@@ -63,5 +64,9 @@ class World {
   std::vector<Member> members_;
   std::vector<std::pair<std::string, int>> counts_;
 };
+
+// For a rank that cannot join: tells those that wait for it why. What keeps it from telling is
+// thrown.
+void refuse_world(const WorldOptions& options, const std::string& reason);
 
 }  // namespace penstock

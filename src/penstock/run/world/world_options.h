@@ -30,6 +30,9 @@ struct WorldOptions {
   // At which the other ranks reach this one. Empty: the address that reaches the master.
   std::string address = {};
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // for all ranks to be there
+  // Called again and again while ranks are missing. What it throws ends the joining, so that a rank
+  // that is known to be gone is not waited for.
+  std::function<void()> look = {};
 };
 
 // The value of an environment variable, or null.
