@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "penstock/base/text.h"
 #include "penstock/plan/report/html_report.h"
 #include "penstock/run/checkpoint/checkpoint_folder.h"
+#include "penstock/run/checkpoint/manifest.h"
 #include "penstock/run/libtorch/cause.h"
 #include "penstock/run/train/run_figures.h"
 #include "penstock/run/train/text_generation.h"
@@ -43,6 +45,20 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
 }
 
 constexpr const char* kStream = "-";
+
+void require_backwards(const PipelinePlan& plan) {
+  const auto is_backward = [](const Action& action) {
+    return action.kind == ActionKind::FullBackward || action.kind == ActionKind::InputBackward ||
+           action.kind == ActionKind::Overlap;
+  };
+  for (const auto& rank : plan.schedule.ranks) {
+    if (std::any_of(rank.begin(), rank.end(), is_backward)) return;
+  }
+  throw ArgumentError(
+      fmt::format("the schedule {} has forwards alone, and nothing to train with; choose another "
+                  "one of 'penstock list', or use 'penstock eval'",
+                  quote(plan.name, 200)));
+}
 
 // Stops all processes of a run after the same step.
 class StopSign {
@@ -81,6 +97,7 @@ class TrainCommand {
  private:
   void choose_streams();
   void take_up_checkpoint();
+  void require_same_optimizer() const;
   void introduce(const RunSetup& setup, const RunPipeline& pipeline) const;
   void train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
   void finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
@@ -133,6 +150,15 @@ void TrainCommand::take_up_checkpoint() {
   apply_checkpoint(command_, *latest);
 }
 
+void TrainCommand::require_same_optimizer() const {
+  const std::string saved = manifest_of(*resumed_).optimizer;
+  if (saved.empty() || same_name(saved, flags_.optimizer)) return;
+  throw ArgumentError(
+      fmt::format("{} has the state of {}, which {} cannot go on with; leave --optimizer out, or "
+                  "start anew in another folder of --checkpoint",
+                  resumed_->string(), saved, flags_.optimizer));
+}
+
 void TrainCommand::introduce(const RunSetup& setup, const RunPipeline& pipeline) const {
   const RunFlags& run = flags_.run;
   talk_.say("model {} with {} parameters on {}\n", quote(run.model, 200),
@@ -152,6 +178,10 @@ void TrainCommand::introduce(const RunSetup& setup, const RunPipeline& pipeline)
       talk_.say(
           "the data has changed since then: the result will not be that of a run without "
           "a break\n");
+    }
+    if (const std::uint64_t seed = manifest_of(*resumed_).position.seed; seed != run.seed) {
+      talk_.say("the seed was {}: with {}, batches and dropout differ from here on\n", seed,
+                run.seed);
     }
   }
 }
@@ -236,10 +266,17 @@ Answer TrainCommand::run() {
     require_writable_file(flags_.report_path, "choose a place with --report, or give --no-report");
   }
   if (!flags_.log_path.empty()) require_log_place(flags_.log_path);
+  const bool has_least_rate = command_.get_option("--min-lr")->count() > 0;
   take_up_checkpoint();
+  if (has_least_rate && flags_.least_learning_rate > flags_.learning_rate) {
+    throw ArgumentError(fmt::format(
+        "--min-lr {:g} is above --lr {:g}; the learning rate falls from --lr to --min-lr",
+        flags_.least_learning_rate, flags_.learning_rate));
+  }
   const TrainerOptions options = trainer_options(flags_);
   RunSetup setup = prepare_run(command_, flags_.run,
                                [this](const std::string& line) { talk_.say("{}\n", line); });
+  if (flags_.run.is_first_process()) require_backwards(setup.plan);
   RunRanks ranks(flags_.run, setup);
   RunPipeline pipeline(setup.model, setup.plan,
                        {.loss = setup.loss,
@@ -248,7 +285,10 @@ Answer TrainCommand::run() {
                         .is_sharded = flags_.run.is_sharded,
                         .deadline = flags_.run.deadline()});
   Trainer trainer(pipeline, *setup.training, options);
-  if (resumed_) trainer.resume(*resumed_);
+  if (resumed_) {
+    require_same_optimizer();
+    trainer.resume(*resumed_);
+  }
   if (flags_.run.is_first_process()) introduce(setup, pipeline);
   if (trainer.num_steps_done() >= flags_.steps) {
     if (flags_.run.is_first_process()) {

@@ -315,6 +315,23 @@ TEST_F(TrainProgram, RefusesWithOneLine) {
                  "unknown optimizer \"adma\"; did you mean \"Adam\"?");
 }
 
+TEST_F(TrainProgram, RefusesOptionsThatContradictTheRun) {
+  expect_refusal(train("--schedule forwardonly"),
+                 "the schedule \"ForwardOnly\" has forwards alone, and nothing to train with; "
+                 "choose another one of 'penstock list', or use 'penstock eval'");
+  expect_refusal(
+      train("--lr 0.001 --min-lr 0.01"),
+      "--min-lr 0.01 is above --lr 0.001; the learning rate falls from --lr to --min-lr");
+  EXPECT_THAT(train("--loss mse").errors, HasSubstr("these are classes; use cross-entropy"));
+  ASSERT_EQ(train("--steps 1 --lr 0.0001 --checkpoint run").exit_status, 0);
+  const std::string go_on = "train --checkpoint run --resume --no-report --sample 0 --steps 2 ";
+  expect_refusal(run(go_on + "--optimizer sgd"),
+                 "run/step-00000001 has the state of AdamW, which sgd cannot go on with; leave "
+                 "--optimizer out, or start anew in another folder of --checkpoint");
+  EXPECT_THAT(run(go_on + "--seed 9").output,
+              HasSubstr("the seed was 1: with 9, batches and dropout differ from here on\n"));
+}
+
 TEST_F(TrainProgram, FindsAModelFileFromAnotherFolder) {
   folder_.write("here/model.pt",
                 read_file(PENSTOCK_SOURCE_DIR "/tests/run/pipe/fixtures/tied_gpt.pt"));
