@@ -5,7 +5,14 @@
 namespace penstock {
 
 // What the program answers: the exit status of a command.
-enum class Answer { Yes = 0, No = 1, WrongQuestion = 2, Interrupted = 130, Terminated = 143 };
+enum class Answer {
+  Yes = 0,
+  No = 1,
+  WrongQuestion = 2,
+  HungUp = 129,
+  Interrupted = 130,
+  Terminated = 143
+};
 
 // Each adds one subcommand to `program`. When the command line names it, its callback does the
 // work and stores the answer in `answer`; errors leave it as exceptions.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,6 +46,18 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
 }
 
 constexpr const char* kStream = "-";
+
+// For the checkpoint of a run that was given no folder and is interrupted. What is there already is
+// somebody else's.
+std::string unused_folder() {
+  const std::string name = "penstock-checkpoint";
+  std::error_code
+      ignored;  // what cannot be looked at cannot be written to either, and saving says so
+  if (!std::filesystem::exists(name, ignored)) return name;
+  int number = 2;
+  while (std::filesystem::exists(fmt::format("{}-{}", name, number), ignored)) ++number;
+  return fmt::format("{}-{}", name, number);
+}
 
 void require_backwards(const PipelinePlan& plan) {
   const auto is_backward = [](const Action& action) {
@@ -210,6 +223,9 @@ void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup
     if (is_talking(pipeline)) progress.show(figures);
     if (log) log->write(figures, units_per_step);
     is_stopped_ = stop.is_up(figures.step);
+    if (is_stopped_ && flags_.run.checkpoint.empty()) {
+      flags_.run.checkpoint = decide_for_all(pipeline.world(), "stop", unused_folder);
+    }
     const bool is_last = is_stopped_ || figures.step == flags_.steps;
     const bool is_due = flags_.checkpoint_every > 0 && figures.step % flags_.checkpoint_every == 0;
     if (!flags_.run.checkpoint.empty() && (is_last || is_due)) {
@@ -258,6 +274,7 @@ void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetu
 
 Answer TrainCommand::run() {
   prepare_process();
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away does not end the training
   if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
   find_launched(flags_.run);
   if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);
@@ -308,6 +325,8 @@ Answer TrainCommand::run() {
     throw FailedRun(cause_of(error));
   }
   if (is_stopped_ && flags_.run.is_first_process()) tell_of_stop(trainer);
+  // Nobody is there to hear more.
+  if (is_stopped_ && interruption() == SIGHUP) return Answer::HungUp;
   require_heard(flags_.run.is_first_process() ? complaint : "");
   if (!is_stopped_) return Answer::Yes;
   return interruption() == SIGTERM ? Answer::Terminated : Answer::Interrupted;
@@ -319,12 +338,13 @@ void TrainCommand::require_heard(const std::string& complaint) const {
 }
 
 void TrainCommand::tell_of_stop(const Trainer& trainer) const {
-  talk_.say("stopped after step {} of {}", trainer.num_steps_done(), flags_.steps);
-  if (!flags_.run.checkpoint.empty()) {
-    talk_.say("; {} has the checkpoint, and --resume goes on from there",
-              checkpoint_path(flags_.run.checkpoint, trainer.num_steps_done()).string());
-  }
-  talk_.say("\n");
+  const std::string& folder = flags_.run.checkpoint;
+  talk_.say(
+      "stopped after step {} of {}; {} has the checkpoint, and 'penstock train --resume "
+      "--checkpoint "
+      "{}' goes on from there\n",
+      trainer.num_steps_done(), flags_.steps,
+      checkpoint_path(folder, trainer.num_steps_done()).string(), folder);
 }
 
 }  // namespace
@@ -349,9 +369,11 @@ void add_train_command(CLI::App& program, Answer& answer) {
       "optimizer and the seed: not on the schedule, the ranks or how they reach each other, to the "
       "last\n"
       "bit. Replicas with several microbatches each add gradients in another order.\n"
-      "Ctrl-C finishes the step, writes a checkpoint if there is a folder for it, and ends with "
-      "status 130;\n"
-      "--resume goes on as if nothing had happened, under any schedule and with any replicas.\n"
+      "Ctrl-C finishes the step, writes a checkpoint, into the folder penstock-checkpoint if none "
+      "is "
+      "given,\n"
+      "and ends with status 130; --resume goes on as if nothing had happened, under any schedule "
+      "and with any replicas.\n"
       "docs/guide/training.md has more.");
   add_train_options(*command, *flags);
   command->callback([flags, command, &answer] {

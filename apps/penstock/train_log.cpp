@@ -79,7 +79,8 @@ void TrainLog::write(const StepFigures& figures, double units_per_step) {
   const std::string line = json.dump() + "\n";
   const bool is_written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
                           std::fflush(file_.get()) == 0;
-  if (!is_written) fail_to_log(path_, std::strerror(errno));
+  // Who stops reading has seen enough.
+  if (!is_written && errno != EPIPE) fail_to_log(path_, std::strerror(errno));
 }
 
 void require_log_place(const std::string& path) {

@@ -96,7 +96,8 @@ void Talk::say_text(const std::string& text) const {
 }
 
 std::string Talk::complaint() const {
-  if (error_ == 0) return "";
+  // Who stops reading has heard enough, as in `penstock train | head`.
+  if (error_ == 0 || error_ == EPIPE) return "";
   return fmt::format("cannot write {}: {}",
                      stream_ == stdout ? "standard output" : "standard error",
                      std::strerror(error_));

@@ -28,7 +28,7 @@ class Talk {
   }
   void say_text(const std::string& text) const;
 
-  // Why not everything has arrived; empty if it has.
+  // Why not everything has arrived; empty if it has, or if nobody reads on.
   std::string complaint() const;
 
  private:
