@@ -138,7 +138,9 @@ void run_processes(const StepFlags& flags) {
   require_processes(flags);
   resolve(flags.options);  // before there are other processes to complain
   const SiblingRanks ranks(flags.sibling, flags.options.num_ranks);
-  World world(ranks.world());
+  WorldOptions options = ranks.world();
+  options.timeout = flags.processes.join_timeout(options.timeout);
+  World world(options);
   const auto group = std::make_shared<ProcessRanks>(
       world,
       ProcessRankOptions{.transport = flags.transport == "gloo" ? TransportKind::Gloo

@@ -10,18 +10,15 @@
 
 namespace penstock {
 
-std::chrono::milliseconds ProcessFlags::deadline(std::chrono::milliseconds otherwise) const {
-  if (deadline_s == 0) return otherwise;
-  return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * deadline_s));
+namespace {
+
+std::chrono::milliseconds given_or(double seconds, std::chrono::milliseconds otherwise) {
+  if (seconds == 0) return otherwise;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds));
 }
 
-void add_process_options(CLI::App& command, ProcessFlags& flags, const std::string& usual,
-                         const std::string& group) {
-  command
-      .add_option("--deadline", flags.deadline_s,
-                  "seconds without progress after which ranks give each other up; more than any "
-                  "action takes; default: " +
-                      usual)
+CLI::Option* expect_seconds(CLI::Option* option) {
+  return option
       ->check([](const std::string& text) -> std::string {
         constexpr double kLongest = 1e6;
         const std::vector<double> numbers = parse_numbers(text, 1);
@@ -29,7 +26,30 @@ void add_process_options(CLI::App& command, ProcessFlags& flags, const std::stri
         return fmt::format("expected seconds from 0.001 to {:.0f}, found {}", kLongest,
                            quote(text));
       })
-      ->type_name("SECONDS")
+      ->type_name("SECONDS");
+}
+
+}  // namespace
+
+std::chrono::milliseconds ProcessFlags::deadline(std::chrono::milliseconds otherwise) const {
+  return given_or(deadline_s, otherwise);
+}
+
+std::chrono::milliseconds ProcessFlags::join_timeout(std::chrono::milliseconds otherwise) const {
+  return given_or(join_s, otherwise);
+}
+
+void add_process_options(CLI::App& command, ProcessFlags& flags, const std::string& usual,
+                         const std::string& group) {
+  expect_seconds(command.add_option(
+                     "--deadline", flags.deadline_s,
+                     "seconds without progress after which ranks give each other up; more than any "
+                     "action takes; default: " +
+                         usual))
+      ->group(group);
+  expect_seconds(command.add_option("--join-timeout", flags.join_s,
+                                    "with ranks as processes: seconds for all of them to be there; "
+                                    "default: 60"))
       ->group(group);
   command
       .add_option("--replay", flags.replay_path,

@@ -10,12 +10,14 @@ namespace penstock {
 // What commands take whose ranks can be processes.
 struct ProcessFlags {
   double deadline_s = 0;  // 0: the default of the command
+  double join_s = 0;      // 0: that of WorldOptions
   std::string replay_path;
 
   std::chrono::milliseconds deadline(std::chrono::milliseconds otherwise) const;
+  std::chrono::milliseconds join_timeout(std::chrono::milliseconds otherwise) const;
 };
 
-// Adds --deadline and --replay, in `group` of the help, which says what is `usual`.
+// Adds --deadline, --join-timeout and --replay, in `group` of the help, which says what is `usual`.
 void add_process_options(CLI::App& command, ProcessFlags& flags, const std::string& usual,
                          const std::string& group);
 

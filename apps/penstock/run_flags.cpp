@@ -298,7 +298,8 @@ RunRanks::RunRanks(RunFlags& flags, RunSetup& setup) {
   if (!flags.launched) {
     siblings_ = std::make_unique<SiblingRanks>(flags.sibling, flags.num_processes());
   }
-  const WorldOptions world = flags.launched ? *flags.launched : siblings_->world();
+  WorldOptions world = flags.launched ? *flags.launched : siblings_->world();
+  world.timeout = flags.processes.join_timeout(world.timeout);
   flags.sibling.has_joined = true;
   world_ = std::make_unique<World>(world);
   setup.plan =

@@ -110,6 +110,14 @@ TEST_F(LaunchedTraining, NoticesARankThatDiesBeforeItJoins) {
   EXPECT_THAT(result.errors, ContainsRegex("^penstock: rank 1 \\(pid [0-9]+[^\n]*\n$"));
 }
 
+TEST_F(LaunchedTraining, WaitsAsLongAsItIsToldForRanksToJoin) {
+  const ProgramResult result = run_shell(
+      "cd '" + folder_.path("") +
+      "' && RANK=0 WORLD_SIZE=2 PENSTOCK_STORE=store MASTER_ADDR=127.0.0.1 penstock train --data "
+      "text.txt --context 8 --join-timeout 0.2 --transport shm --no-report");
+  expect_refusal(result, "rank 0: waited 0.2 s for rank 1 of 2 to join");
+}
+
 TEST_F(LaunchedTraining, StartsAgainFromTheLastCheckpoint) {
   const std::string options = "--ranks 2 --transport shm --steps 60 --checkpoint-every 10 ";
   ASSERT_EQ(run("launch -n 2 -- " + killed_train("0 = 1", "0 = 1", options + "--checkpoint whole"))
