@@ -119,6 +119,7 @@ void require_world(const RunFlags& flags) {
 }
 
 TransportKind transport_kind(const std::string& name) {
+  if (name == "auto") return TransportKind::Automatic;
   return name == "gloo" ? TransportKind::Gloo : TransportKind::SharedMemory;
 }
 
@@ -238,13 +239,13 @@ void add_run_options(CLI::App& command, RunFlags& flags) {
                {.smallest = 1, .largest = 1024})
       ->type_name("V")
       ->group(pipeline);
-  expect_choice(
-      command.add_option("--transport", flags.transport,
-                         "ranks are threads, or processes that reach each other by shared "
-                         "memory (shm) or gloo"),
-      {"threads", "shm", "gloo"})
+  expect_choice(command.add_option(
+                    "--transport", flags.transport,
+                    "ranks are threads, or processes that reach each other by shared memory "
+                    "(shm), gloo, or shm within a host and gloo between hosts (auto); default: "
+                    "threads, or auto under penstock launch and torchrun"),
+                {"threads", "shm", "gloo", "auto"})
       ->type_name("WAY")
-      ->capture_default_str()
       ->group(pipeline);
   add_process_options(command, flags.processes, "30, or 300 if ranks are threads", pipeline);
   command.add_option("--checkpoint", flags.checkpoint, "folder of checkpoints")
@@ -254,15 +255,20 @@ void add_run_options(CLI::App& command, RunFlags& flags) {
 }
 
 void find_launched(RunFlags& flags) {
-  if (std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) return;
+  constexpr const char* kThreads = "threads";
+  if (std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) {
+    if (flags.transport.empty()) flags.transport = kThreads;
+    return;
+  }
   const WorldOptions world =
       world_options_from_environment([](const char* name) { return std::getenv(name); });
+  if (flags.transport.empty()) flags.transport = world.size > 1 ? "auto" : kThreads;
   if (flags.uses_processes()) {
     flags.launched = world;
   } else if (world.size > 1) {
     throw ArgumentError(
         fmt::format("WORLD_SIZE is {}, but with --transport threads the ranks are threads of one "
-                    "process; use --transport shm or gloo",
+                    "process; use --transport auto",
                     world.size));
   }
 }

@@ -37,7 +37,7 @@ struct RunFlags {
   int stages_per_rank = 0;
   int microbatches = 8;
   int batch = 32;
-  std::string transport = "threads";
+  std::string transport;  // if not given, find_launched() chooses
   int replicas = 1;
   bool is_sharded = false;
   std::uint64_t seed = 1;
@@ -62,8 +62,9 @@ struct RunFlags {
 
 void add_run_options(CLI::App& command, RunFlags& flags);
 
-// Finds out whether `penstock launch` or torchrun has started this process, as one of several.
-// Throws ArgumentError if ranks are threads.
+// Finds out whether `penstock launch` or torchrun has started this process, as one of several, and
+// chooses how ranks reach each other if that was not given. Throws ArgumentError if ranks are
+// threads, but processes were started.
 void find_launched(RunFlags& flags);
 
 // Everything that a run needs before its ranks start. `tell` hears of a search while it goes on.

@@ -45,6 +45,11 @@ std::string spread_text(const RunSetup& setup, const RunPipeline& pipeline) {
                      pipeline.num_sharded_stages(), num_stages);
 }
 
+std::string ranks_text(const RunFlags& flags) {
+  if (!flags.uses_processes()) return "threads";
+  return flags.transport == "auto" ? "processes" : "processes over " + flags.transport;
+}
+
 constexpr const char* kStream = "-";
 
 // For the checkpoint of a run that was given no folder and is interrupted. What is there already is
@@ -179,8 +184,7 @@ void TrainCommand::introduce(const RunSetup& setup, const RunPipeline& pipeline)
   talk_.say("{}: {}, {}, {} of {}, {}\n", setup.plan.name, counted(run.ranks, "rank", "ranks"),
             counted(setup.plan.num_stages(), "stage", "stages"),
             counted(run.microbatches, "microbatch", "microbatches"),
-            counted(run.batch / run.microbatches, "sample", "samples"),
-            run.uses_processes() ? "processes over " + run.transport : "threads");
+            counted(run.batch / run.microbatches, "sample", "samples"), ranks_text(run));
   if (run.replicas > 1) {
     talk_.say("{} replicas of the pipeline, {}\n", run.replicas, spread_text(setup, pipeline));
   }

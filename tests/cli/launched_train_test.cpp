@@ -110,11 +110,24 @@ TEST_F(LaunchedTraining, NoticesARankThatDiesBeforeItJoins) {
   EXPECT_THAT(result.errors, ContainsRegex("^penstock: rank 1 \\(pid [0-9]+[^\n]*\n$"));
 }
 
+TEST_F(LaunchedTraining, ReachesEachRankInTheWayThatFits) {
+  const std::string options =
+      "train --data text.txt --layers 2 --width 8 --heads 2 --context 8 --batch 8 --microbatches 4 "
+      "--sample 0 --no-report --steps 3 --log ";
+  const ProgramResult launched = run("launch -n 2 -- penstock " + options + "auto.jsonl");
+  ASSERT_EQ(launched.exit_status, 0) << launched.errors;
+  EXPECT_THAT(launched.output, HasSubstr("4 microbatches of 2 samples, processes\n"));
+  ASSERT_EQ(run(options + "started.jsonl --transport auto").exit_status, 0);
+  ASSERT_EQ(run(options + "threads.jsonl").exit_status, 0);
+  EXPECT_EQ(losses("auto.jsonl"), losses("threads.jsonl"));
+  EXPECT_EQ(losses("started.jsonl"), losses("threads.jsonl"));
+}
+
 TEST_F(LaunchedTraining, WaitsAsLongAsItIsToldForRanksToJoin) {
   const ProgramResult result = run_shell(
       "cd '" + folder_.path("") +
       "' && RANK=0 WORLD_SIZE=2 PENSTOCK_STORE=store MASTER_ADDR=127.0.0.1 penstock train --data "
-      "text.txt --context 8 --join-timeout 0.2 --transport shm --no-report");
+      "text.txt --context 8 --join-timeout 0.2 --no-report");
   expect_refusal(result, "rank 0: waited 0.2 s for rank 1 of 2 to join");
 }
 

@@ -103,7 +103,7 @@ TEST_F(TrainReplicas, RunInProcessesThatOthersHaveStarted) {
   EXPECT_THAT(small.errors,
               HasSubstr("penstock: rank 2: WORLD_SIZE is 3, but 2 pipelines of 2 ranks take "
                         "4 processes; start as many\n"));
-  const ProgramResult threads = run("launch -n 2" + options);
+  const ProgramResult threads = run("launch -n 2" + options + "--transport threads");
   EXPECT_EQ(threads.exit_status, 2);
   EXPECT_THAT(threads.errors, HasSubstr("penstock: WORLD_SIZE is 2, but with --transport threads"));
 }
