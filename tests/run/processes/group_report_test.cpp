@@ -159,20 +159,65 @@ TEST(WaitJudge, SeesTheMessagesOfAnExchange) {
   EXPECT_EQ(judge.stalled_for(start + seconds(6)), seconds(1));
 }
 
+// What a judge of `rank` sees at a time.
+void look_along(WaitJudge& judge, int rank, const std::vector<RankPosition>& positions,
+                WaitJudge::Time now) {
+  judge.look(positions[static_cast<std::size_t>(rank)], now);
+  judge.look_along_waits(
+      program(), rank, [&](int peer) { return positions[static_cast<std::size_t>(peer)]; }, now);
+}
+
 TEST(WaitJudge, CountsFromTheLastMoveOfAnybodyConcerned) {
   WaitJudge judge;
   const WaitJudge::Time start{};
-  const RankPosition waiting = at(0, "0B0", true);
-  judge.look(waiting, start);
-  judge.look_at_peer(1, at(1, "1F0", false), start + seconds(1));
+  std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F0", false), {}};
+  look_along(judge, 0, positions, start);
+  look_along(judge, 0, positions, start + seconds(1));
   EXPECT_EQ(judge.stalled_for(start + seconds(5)), seconds(5));
-  judge.look_at_peer(1, at(1, "1F1", false), start + seconds(6));  // it has moved
-  judge.look(waiting, start + seconds(9));
+  positions[1] = at(1, "1F1", false);  // it has moved
+  look_along(judge, 0, positions, start + seconds(6));
+  look_along(judge, 0, positions, start + seconds(9));
   EXPECT_EQ(judge.stalled_for(start + seconds(9)), seconds(3));
   judge.look(at(0, "0B1", true), start + seconds(10));
   EXPECT_EQ(judge.stalled_for(start + seconds(11)), seconds(1));
   judge.look(at(0, "0B1", false), start + seconds(12));
   EXPECT_EQ(judge.stalled_for(start + seconds(20)), seconds(0));
+}
+
+TEST(WaitJudge, FollowsTheWaitsOfThoseThatWaitThemselves) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  std::vector<RankPosition> positions = {at(0, "0F0", false), at(1, "1F0", true),
+                                         at(2, "2F0", true)};
+  look_along(judge, 2, positions, start);
+  EXPECT_EQ(judge.stalled_for(start + seconds(4)), seconds(4));
+  positions[0] = at(0, "0SEND_F0", false);  // for which rank 1 waits, for which rank 2 does
+  look_along(judge, 2, positions, start + seconds(4));
+  EXPECT_EQ(judge.stalled_for(start + seconds(5)), seconds(1));
+}
+
+// A rank may be stopped while it waits. Those before it go on with what does not need it.
+TEST(WaitJudge, DoesNotFollowAWaitForWhatWasSent) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  std::vector<RankPosition> positions = {at(0, "0F1", false), at(1, "1F0", true),
+                                         at(2, "2F0", true)};
+  look_along(judge, 2, positions, start);
+  positions[0] = at(0, "0B0", false);
+  look_along(judge, 2, positions, start + seconds(4));
+  EXPECT_EQ(judge.stalled_for(start + seconds(5)), seconds(5));
+}
+
+TEST(WaitJudge, LooksAtEverybodyIfARankWaitsInAnotherStep) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  std::vector<RankPosition> positions = {at(0, "0F1", false), at(1, "1B1", true),
+                                         at(2, "2F0", true)};
+  positions[2].num_steps = 2;
+  look_along(judge, 2, positions, start);
+  positions[0] = at(0, "0B0", false);
+  look_along(judge, 2, positions, start + seconds(4));
+  EXPECT_EQ(judge.stalled_for(start + seconds(5)), seconds(1));
 }
 
 }  // namespace

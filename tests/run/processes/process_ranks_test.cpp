@@ -302,6 +302,26 @@ TEST(ProcessRanks, NoticeARankThatLeavesEarly) {
                            "microbatch 0"));
 }
 
+// Rank 3 waits for rank 2, which waits for rank 1, which works: for longer, in all, than the
+// deadline.
+TEST(ProcessRanks, WaitAsLongAsAnybodyTheyWaitForMoves) {
+  const std::vector<RankEnd> ends = run_forked(4, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    const auto work = make_stage_module([](torch::Tensor x) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      return x;
+    });
+    Schedule1F1B pipeline(
+        {std::make_shared<PipelineStage>(work,
+                                         StagePosition{.index = options.rank, .num_stages = 4})},
+        {.num_microbatches = 1, .group = group, .deadline = std::chrono::milliseconds(1000)});
+    pipeline.eval({torch::ones({1})});
+    return "done";
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.text, "done");
+}
+
 TEST(ProcessRanks, DoNotWaitForeverForOneToMakeItsPipeline) {
   const std::vector<RankEnd> ends =
       run_forked(3,

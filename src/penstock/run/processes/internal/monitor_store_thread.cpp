@@ -137,11 +137,12 @@ void Monitor::State::judge_wait() {
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
   const std::chrono::nanoseconds grace = std::min<std::chrono::nanoseconds>(kGrace, step->deadline);
+  judge_.look_along_waits(
+      *step->program, rank_,
+      [this](int rank) { return position_of(rank).value_or(RankPosition()); }, Clock::now());
   for (const PeerWait& wait : waits_of(*step->program, rank_, self)) {
-    const std::optional<RankPosition> peer = position_of(wait.rank);
-    judge_.look_at_peer(wait.rank, peer.value_or(RankPosition()), Clock::now());
     // What it has sent before may be here, and not taken yet.
-    if (peer && peer->has_left && judge_.stalled_for(Clock::now()) >= grace) {
+    if (judge_.position_of(wait.rank).has_left && judge_.stalled_for(Clock::now()) >= grace) {
       publish_failure(fmt::format("{} has left, while {} waits for it {}",
                                   names_[static_cast<std::size_t>(wait.rank)], name(), wait.text));
       return;

@@ -1,8 +1,18 @@
 #include "penstock/run/processes/internal/wait_judge.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace penstock {
+namespace {
+
+// Who waits for what was sent already does not need the sender to move.
+bool has_sent(const RankPosition& sender, const PeerWait& wait, const RankPosition& waiting) {
+  const bool is_done = sender.num_steps == waiting.num_steps && sender.finished > wait.send_step;
+  return wait.send_step >= 0 && (is_done || sender.num_steps > waiting.num_steps);
+}
+
+}  // namespace
 
 void WaitJudge::look(const RankPosition& self, Time now) {
   if (self.is_waiting && self == self_.position) return;
@@ -10,9 +20,44 @@ void WaitJudge::look(const RankPosition& self, Time now) {
   peers_.clear();
 }
 
-void WaitJudge::look_at_peer(int rank, const RankPosition& position, Time now) {
+void WaitJudge::look_at(int rank, const RankPosition& position, Time now) {
   const auto [sight, is_new] = peers_.try_emplace(rank, Sight{position, self_.since});
   if (!is_new && !(sight->second.position == position)) sight->second = {position, now};
+}
+
+RankPosition WaitJudge::position_of(int rank) const {
+  const auto sight = peers_.find(rank);
+  return sight == peers_.end() ? RankPosition() : sight->second.position;
+}
+
+void WaitJudge::look_along_waits(const Schedule& program, int rank,
+                                 const std::function<RankPosition(int rank)>& position_of,
+                                 Time now) {
+  std::map<int, RankPosition> positions;
+  const auto find = [&](int peer) -> const RankPosition& {
+    const auto [entry, is_new] = positions.try_emplace(peer);
+    if (is_new) entry->second = peer == rank ? self_.position : position_of(peer);
+    return entry->second;
+  };
+  std::vector<int> chain = {rank};
+  const auto join = [&](int peer) {
+    if (std::find(chain.begin(), chain.end(), peer) != chain.end()) return;
+    look_at(peer, find(peer), now);
+    chain.push_back(peer);
+  };
+  for (const PeerWait& wait : waits_of(program, rank, self_.position)) join(wait.rank);
+  for (std::size_t index = 1; index < chain.size(); ++index) {
+    const RankPosition& peer = find(chain[index]);
+    if (!peer.is_in_step || !peer.is_waiting) continue;
+    if (peer.num_steps != self_.position.num_steps) {
+      // Another step may have another program: it may wait for anybody.
+      for (int other = 0; other < program.num_ranks(); ++other) join(other);
+      return;
+    }
+    for (const PeerWait& wait : waits_of(program, chain[index], peer)) {
+      if (!has_sent(find(wait.rank), wait, peer)) join(wait.rank);
+    }
+  }
 }
 
 std::chrono::nanoseconds WaitJudge::stalled_for(Time now) const {

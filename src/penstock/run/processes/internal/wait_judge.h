@@ -1,15 +1,15 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
-#include <vector>
 
 #include "penstock/run/processes/internal/rank_position.h"
 
 namespace penstock {
 
-// Decides when a wait has lasted too long: when neither this rank nor any of those it waits for has
-// moved for the deadline. Time is passed in.
+// Decides when a wait has lasted too long: when neither this rank nor any of those it waits for,
+// be it by way of others that wait themselves, has moved for the deadline. Time is passed in.
 class WaitJudge {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -18,8 +18,13 @@ class WaitJudge {
   // wait.
   void look(const RankPosition& self, Time now);
 
-  // The rank that is waited for is at `position` now.
-  void look_at_peer(int rank, const RankPosition& position, Time now);
+  // Looks at all that `rank` of `program`, this one, waits for: at those of its own waits and,
+  // where one of them waits too, at those of its waits. `position_of` is asked once for each.
+  void look_along_waits(const Schedule& program, int rank,
+                        const std::function<RankPosition(int rank)>& position_of, Time now);
+
+  // As it was seen last.
+  RankPosition position_of(int rank) const;
 
   // For how long nothing has moved; zero while this rank does not wait.
   std::chrono::nanoseconds stalled_for(Time now) const;
@@ -29,6 +34,8 @@ class WaitJudge {
     RankPosition position;
     Time since;
   };
+  void look_at(int rank, const RankPosition& position, Time now);
+
   Sight self_;
   std::map<int, Sight> peers_;
 };
