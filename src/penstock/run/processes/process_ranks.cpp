@@ -48,7 +48,10 @@ class ProcessFabric final : public Fabric {
 
   void begin_step(const Schedule& program) override {
     progress_.set_finished(rank_, 0);
-    monitor_->begin_step({.program = &program,
+    if (program_ == nullptr || *program_ != program) {
+      program_ = std::make_shared<const Schedule>(program);
+    }
+    monitor_->begin_step({.program = program_,
                           .progress = &progress_,
                           .transport = transport_.get(),
                           .deadline = deadline_});
@@ -95,6 +98,7 @@ class ProcessFabric final : public Fabric {
   std::unique_ptr<Transport> transport_;
   int rank_;  // in the group
   ProgressBoard progress_;
+  std::shared_ptr<const Schedule> program_;  // of the last step
   std::chrono::nanoseconds deadline_;
   std::set<std::string> keywords_;  // that stages of all processes take
 };

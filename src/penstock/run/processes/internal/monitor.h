@@ -18,7 +18,7 @@ namespace penstock {
 
 // The step that the rank of this process is in.
 struct WatchedStep {
-  const Schedule* program = nullptr;
+  std::shared_ptr<const Schedule> program;  // is read by others after the end of the step, too
   const ProgressBoard* progress = nullptr;
   Transport* transport = nullptr;  // is stopped when anything fails
   std::chrono::nanoseconds deadline = {};
