@@ -121,26 +121,38 @@ std::string Monitor::blame_missing(const std::string& topic, const std::string& 
 std::vector<std::string> Monitor::exchange(const std::string& topic, const std::string& value,
                                            milliseconds timeout) {
   const auto end = State::Clock::now() + timeout;
-  const auto values = std::make_shared<std::vector<std::string>>();
-  const auto is_complete = std::make_shared<bool>(false);
+  // What the store thread finds is its own until it is done, for it may be so after this call.
+  struct Answer {
+    bool is_complete = false;
+    std::vector<std::string> values;
+  };
+  std::vector<std::string> values;
   bool is_told = false;
   for (;;) {
     require_healthy();
-    state_->run_on_store(
-        [state = state_, topic, value, values, is_complete, is_told] {
+    const auto answer = std::make_shared<Answer>(Answer{.values = values});
+    const bool is_done = state_->run_on_store(
+        [state = state_, topic, value, answer, is_told] {
           if (!is_told) state->tell(topic, value);
-          *is_complete = state->have_all(topic, *values);
+          answer->is_complete = state->have_all(topic, answer->values);
         },
         timeout);
-    is_told = true;
     require_healthy();
-    if (*is_complete) return *values;
+    if (is_done) {
+      is_told = true;
+      values = std::move(answer->values);
+      if (answer->is_complete) return values;
+    }
     if (State::Clock::now() >= end) break;
     state_->wait_for_failure(milliseconds(2));
   }
+  if (!is_told) {
+    state_->fail_without_store(timeout);
+    require_healthy();
+  }
   std::string missing;
-  for (std::size_t rank = 0; rank < values->size(); ++rank) {
-    if ((*values)[rank].empty()) missing += (missing.empty() ? "" : ", ") + names()[rank];
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    if (values[rank].empty()) missing += (missing.empty() ? "" : ", ") + names()[rank];
   }
   throw GroupError(report(fmt::format("waited {:.3g} s for {} to connect a pipeline",
                                       std::chrono::duration<double>(timeout).count(), missing)));
