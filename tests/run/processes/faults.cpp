@@ -166,7 +166,7 @@ void inject_one(const ConnectRun& run, const ConnectFault& fault, Tally& tally) 
   const auto strike_when_all_connect = [&](Store& store, const char* topic) {
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == fault.rank && fault.place == Place::BeforeWatch) continue;
-      while (!store.find(fmt::format("monitor/world/{}/0/came/{}", topic, rank))) {
+      while (!store.find(fmt::format("monitor/world/0/{}/came/{}", topic, rank))) {
         std::this_thread::yield();
       }
     }
@@ -177,7 +177,7 @@ void inject_one(const ConnectRun& run, const ConnectFault& fault, Tally& tally) 
     if (world.rank() != fault.rank || place != fault.place) return;
     if (place == Place::BeforeWatch) strike_when_all_connect(world.store(), "watch");
     std::thread([&, place, store = std::shared_ptr(world.store().connect_again())] {
-      strike_when_all_connect(*store, place == Place::InWatch ? "watch" : "transport");
+      strike_when_all_connect(*store, place == Place::InWatch ? "watch" : "transport/0");
     }).detach();
   };
   const std::vector<RankEnd> ends = run_forked(

@@ -123,7 +123,7 @@ TEST(ProcessRanks, RefusesRanksOfAnotherVersion) {
     const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
     if (world.rank() == 0) return train(mlp_model(), {"1F1B", 2, 2}, {.group = group});
     // What a later version would say in place of this one.
-    world.store().set("monitor/world/agreement/0/1", R"({"version": "99.1", "model": 3})");
+    world.store().set("monitor/world/0/agreement/0/1", R"({"version": "99.1", "model": 3})");
     for (;;) group->require_healthy();
   });
   expect_all_to_throw(ends,
@@ -338,6 +338,20 @@ TEST(ProcessRanks, DoNotWaitForeverForOneToMakeItsPipeline) {
     EXPECT_THAT(ends[rank].text, MatchesRegex("waited 1 s for rank 1 \\(pid [0-9]+ at 127.0.0.1\\) "
                                               "to connect a pipeline"));
   }
+}
+
+// One is slower, and could read what the others told in the turn before.
+TEST(ProcessRanks, ComeTogetherAgainWithAnotherModel) {
+  const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    for (const char* model : {"small", "large", "larger"}) {
+      const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{.model = model});
+      if (options.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      make_relay(options, group)->eval({torch::ones({2})});
+    }
+    return "done";
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.text, "done");
 }
 
 TEST(ProcessRanks, NoticeARankThatFailsOutsideOfAStep) {

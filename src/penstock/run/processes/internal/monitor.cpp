@@ -33,7 +33,7 @@ Monitor::Monitor(World& world, const MonitorOptions& options)
   const auto note_closed = [state = state_](int rank) {
     state->queue([state, rank] { state->note_closed(rank); });
   };
-  connect(state_->watch_topic(), world.timeout(), [&] {
+  connect(State::kWatch, world.timeout(), [&] {
     try {
       ring_ = std::make_unique<RingWatch>(world, options.group, note_closed,
                                           [this] { require_healthy(); });

@@ -18,6 +18,12 @@ std::string name_of(const World& world, int rank) {
   return fmt::format("rank {} (pid {} at {})", rank, member.process_id, member.address);
 }
 
+// Of one monitor: a group may have another one later, which must not read what is left of this.
+std::string keys_of(World& world, const Group& group) {
+  const std::string name = "monitor/" + group.name;
+  return fmt::format("{}/{}", name, world.next_count(name));
+}
+
 // A connection of the monitor's own.
 std::unique_ptr<Store> connect_to_store(const World& world, const Store& store) {
   try {
@@ -37,7 +43,7 @@ Monitor::State::State(World& world, const MonitorOptions& options)
       replay_path_(options.replay_path),
       idle_deadline_(options.deadline),
       holds_store_(world.rank() == 0),
-      watch_topic_(fmt::format("watch/{}", world.next_count("monitor"))),
+      keys_(keys_of(world, options.group)),
       host_(world, options.group),
       store_holder_(name_of(world, 0)),
       store_(connect_to_store(world, world.store())) {
@@ -45,7 +51,7 @@ Monitor::State::State(World& world, const MonitorOptions& options)
 }
 
 std::string Monitor::State::key(const std::string& topic, int rank) const {
-  return fmt::format("monitor/{}/{}/{}", group_.name, topic, rank);
+  return fmt::format("{}/{}/{}", keys_, topic, rank);
 }
 
 std::string Monitor::State::failure() const {

@@ -24,6 +24,7 @@ class Monitor::State {
   using Clock = std::chrono::steady_clock;
   static constexpr auto kTick = std::chrono::milliseconds(50);  // of both threads
 
+  static constexpr const char* kWatch = "watch";  // topic of Monitor::connect() for the ring
   // What a rank tells while ranks connect, behind the topic.
   static constexpr const char* kCame = "/came";
   static constexpr const char* kConnected = "/connected";
@@ -33,7 +34,6 @@ class Monitor::State {
 
   const std::vector<std::string>& names() const { return names_; }
   bool holds_store() const { return holds_store_; }
-  const std::string& watch_topic() const { return watch_topic_; }  // of Monitor::connect()
   const std::string& name() const { return names_[static_cast<std::size_t>(rank_)]; }
 
   // The bodies of the two threads; they return after end().
@@ -99,7 +99,7 @@ class Monitor::State {
   const std::string replay_path_;
   const std::chrono::nanoseconds idle_deadline_;
   const bool holds_store_;
-  const std::string watch_topic_;
+  const std::string keys_;  // what all of them begin with
   HostWatch host_;
   std::vector<std::string> names_;  // by rank of the group
   std::string store_holder_;

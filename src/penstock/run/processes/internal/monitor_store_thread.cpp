@@ -239,8 +239,8 @@ void Monitor::State::note_closed(int world_rank) {
   // A rank that could not connect closes what it has, and says why.
   const int rank = group_.rank_of(world_rank);
   const Clock::time_point end = Clock::now() + kHearingTime;
-  while (!store_->find(key(watch_topic_ + kConnected, rank)) && Clock::now() < end) {
-    if (take_failure() || store_->find(key(watch_topic_ + kFailed, rank))) return;
+  while (!store_->find(key(std::string(kWatch) + kConnected, rank)) && Clock::now() < end) {
+    if (take_failure() || store_->find(key(std::string(kWatch) + kFailed, rank))) return;
     answer_stall();
     std::this_thread::sleep_for(milliseconds(20));
   }

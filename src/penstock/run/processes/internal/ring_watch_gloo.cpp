@@ -20,14 +20,15 @@ class RingWatch::Impl {
       : ranks_(group.ranks),
         self_(group.rank_of(world.rank())),
         on_closed_(std::move(on_closed)),
-        gloo_(make_gloo({.store = c10::make_intrusive<c10d::PrefixStore>(
-                             fmt::format("watch/{}/{}", group.name, world.next_count("watch")),
-                             StorePtr::reclaim_copy(&world.store().native())),
-                         .rank = self_,
-                         .size = group.size(),
-                         .address = world.member(world.rank()).address,
-                         .timeout = world.timeout(),
-                         .look = std::move(look)})),
+        gloo_(make_gloo(
+            {.store = c10::make_intrusive<c10d::PrefixStore>(
+                 fmt::format("watch/{}/{}", group.name, world.next_count("watch/" + group.name)),
+                 StorePtr::reclaim_copy(&world.store().native())),
+             .rank = self_,
+             .size = group.size(),
+             .address = world.member(world.rank()).address,
+             .timeout = world.timeout(),
+             .look = std::move(look)})),
         thread_([this] { watch(); }) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
