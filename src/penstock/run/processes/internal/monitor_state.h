@@ -85,6 +85,7 @@ class Monitor::State {
   void answer_stall();
   void judge_wait();
   std::string stall_key() const;
+  std::string answer_topic() const;
   std::vector<std::string> gather_answers();
   void compose_stall(const std::string& found);
   void leave_replay(const std::vector<RankPosition>& positions, const std::string& reason);
@@ -119,7 +120,12 @@ class Monitor::State {
   // Of the store thread.
   RankPosition told_;
   WaitJudge judge_;
-  std::optional<Clock::time_point> stall_seen_;
+  struct Answer {
+    RankPosition position;
+    Clock::time_point time;
+  };
+  std::optional<Answer> answered_;  // to who has found the stall that is looked into
+  int num_stalls_ = 0;              // that were over before they were reported
 };
 
 }  // namespace penstock

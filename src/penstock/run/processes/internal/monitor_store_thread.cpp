@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "penstock/base/assert.h"
 #include "penstock/base/seconds.h"
 #include "penstock/run/processes/internal/monitor_state.h"
 
@@ -18,6 +19,7 @@ constexpr auto kAnswerTime = milliseconds(800);    // for the others to say wher
 constexpr auto kHearingTime = milliseconds(1000);  // for a rank to say that it has hung up
 constexpr auto kGrace = milliseconds(1000);        // to take what was sent by a rank that has left
 constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
+constexpr const char* kOver = "/over";                // behind the key of a stall
 
 }  // namespace
 
@@ -122,10 +124,13 @@ void Monitor::State::answer_stall() {
   constexpr auto kPatience = milliseconds(2000);  // with whoever has found the stall
   const std::optional<std::string> found = store_->find(stall_key());
   if (!found) return;
-  if (!stall_seen_) {
-    stall_seen_ = Clock::now();
-    tell("answer", to_text(position()));
-  } else if (Clock::now() - *stall_seen_ > kPatience) {
+  if (!answered_) {
+    answered_ = Answer{.position = position(), .time = Clock::now()};
+    tell(answer_topic(), to_text(answered_->position));
+  } else if (store_->find(stall_key() + kOver)) {
+    answered_.reset();
+    ++num_stalls_;
+  } else if (Clock::now() - answered_->time > kPatience) {
     compose_stall(*found);
   }
 }
@@ -133,7 +138,7 @@ void Monitor::State::answer_stall() {
 void Monitor::State::judge_wait() {
   const RankPosition self = position();
   judge_.look(self, Clock::now());
-  if (!self.is_waiting || stall_seen_) return;
+  if (!self.is_waiting || answered_) return;
   const std::optional<WatchedStep> step = this->step();
   if (!step) return;
   const std::chrono::nanoseconds grace = std::min<std::chrono::nanoseconds>(kGrace, step->deadline);
@@ -151,32 +156,39 @@ void Monitor::State::judge_wait() {
   if (judge_.stalled_for(Clock::now()) < step->deadline) return;
   const std::string found =
       fmt::format("no progress for {:.3g} s, says {}", seconds(step->deadline), name());
-  if (store_->add(stall_key() + "s", 1) > 1) return;  // somebody else has said so
   store_->set(stall_key(), found);
   answer_stall();
   compose_stall(found);
 }
 
 std::string Monitor::State::stall_key() const {
-  return fmt::format("monitor/{}/stall", group_.name);
+  return fmt::format("{}/stall/{}", keys_, num_stalls_);
+}
+
+std::string Monitor::State::answer_topic() const {
+  return fmt::format("answer/{}", num_stalls_);
 }
 
 std::vector<std::string> Monitor::State::gather_answers() {
   const Clock::time_point end = Clock::now() + kAnswerTime;
   std::vector<std::string> answers;
-  while (!have_all("answer", answers) && Clock::now() < end && !take_failure()) {
+  while (!have_all(answer_topic(), answers) && Clock::now() < end && !take_failure()) {
     std::this_thread::sleep_for(milliseconds(20));
   }
   return answers;
 }
 
 void Monitor::State::compose_stall(const std::string& found) {
+  PENSTOCK_ASSERT(answered_, "who asks the others has said where it is");
   const std::vector<std::string> answers = gather_answers();
   std::vector<RankPosition> positions;
   positions.reserve(answers.size());
   for (const std::string& answer : answers) positions.push_back(parse_position(answer));
   const std::optional<WatchedStep> step = this->step();
-  if (!step) return;
+  if (!step || !(position() == answered_->position)) {  // it has ended by itself
+    store_->set(stall_key() + kOver, "");
+    return;
+  }
   publish_failure(fmt::format("{}: {}{}", found, blame(*step->program, positions, names_),
                               describe_positions(*step->program, positions, names_)),
                   positions);
@@ -184,7 +196,7 @@ void Monitor::State::compose_stall(const std::string& found) {
 
 void Monitor::State::blame_missing(const std::string& topic, const std::string& symptom) {
   if (take_failure()) return;
-  tell("answer", to_text(position()));
+  tell(answer_topic(), to_text(position()));
   store_->set(stall_key(), symptom);  // the others answer when they see it
   const std::vector<std::string> answers = gather_answers();
   std::vector<std::string> came;
