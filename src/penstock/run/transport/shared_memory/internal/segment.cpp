@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -145,6 +146,21 @@ struct PeerSegment::Invitation {
   int process = 0;
   int file = 0;
   unsigned long nonce = 0;
+
+  // Of a segment with at least `size` bytes: to read behind the end of a file ends the process.
+  int open(std::size_t size) const {
+    const std::string path = fmt::format("/proc/{}/fd/{}", process, file);
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (descriptor < 0) fail(fmt::format("open {}, the memory of another rank", path));
+    struct stat status = {};
+    if (fstat(descriptor, &status) == 0 && static_cast<std::size_t>(status.st_size) >= size) {
+      return descriptor;
+    }
+    close(descriptor);
+    throw TransportError(
+        fmt::format("{}, the memory of another rank, has {} bytes here, but {} are needed", path,
+                    status.st_size, size));
+  }
 };
 
 PeerSegment::PeerSegment(const std::string& invitation, int own_rank, const ChannelShape& shape)
@@ -152,9 +168,8 @@ PeerSegment::PeerSegment(const std::string& invitation, int own_rank, const Chan
 
 PeerSegment::PeerSegment(const Invitation& invitation, int own_rank, const ChannelShape& shape)
     : PeerSegment(invitation,
-                  Descriptor(open(
-                      fmt::format("/proc/{}/fd/{}", invitation.process, invitation.file).c_str(),
-                      O_RDWR | O_CLOEXEC)),
+                  Descriptor(invitation.open(kPageSize + (static_cast<std::size_t>(own_rank) + 1) *
+                                                             shape.size())),
                   own_rank, shape) {}
 
 PeerSegment::PeerSegment(const Invitation& invitation, const Descriptor& file, int own_rank,
