@@ -12,10 +12,7 @@ std::byte* Outbox::data_of(std::uint32_t block) const {
   return channel_.heap + channel_.block_offsets[block].load(std::memory_order_relaxed);
 }
 
-std::optional<Outbox::Block> Outbox::find_block(std::size_t size) {
-  const SizeClass size_class = size_class_of(size);
-  if (blocks_by_size_.size() <= size_class.number) blocks_by_size_.resize(size_class.number + 1);
-  Blocks& blocks = blocks_by_size_[size_class.number];
+std::optional<Outbox::Block> Outbox::take_free(Blocks& blocks) {
   for (std::size_t count = 0; count < blocks.numbers.size(); ++count) {
     const std::uint32_t block = blocks.numbers[blocks.next];
     blocks.next = blocks.next + 1 == blocks.numbers.size() ? 0 : blocks.next + 1;
@@ -23,9 +20,25 @@ std::optional<Outbox::Block> Outbox::find_block(std::size_t size) {
     channel_.is_block_busy[block].store(1, std::memory_order_relaxed);
     return Block{block, data_of(block)};
   }
-  const std::optional<Block> block = make_block(size_class.bytes);
-  if (block) blocks.numbers.push_back(block->number);
-  return block;
+  return std::nullopt;
+}
+
+std::optional<Outbox::Block> Outbox::find_block(std::size_t size) {
+  const SizeClass size_class = size_class_of(size);
+  if (blocks_by_size_.size() <= size_class.number) blocks_by_size_.resize(size_class.number + 1);
+  Blocks& blocks = blocks_by_size_[size_class.number];
+  std::optional<Block> block = take_free(blocks);
+  if (block) return block;
+  block = make_block(size_class.bytes);
+  if (block) {
+    blocks.numbers.push_back(block->number);
+    return block;
+  }
+  for (std::size_t larger = size_class.number + 1; larger < blocks_by_size_.size(); ++larger) {
+    block = take_free(blocks_by_size_[larger]);
+    if (block) return block;
+  }
+  return std::nullopt;
 }
 
 std::optional<Outbox::Block> Outbox::make_block(std::size_t size) {

@@ -10,7 +10,7 @@
 namespace penstock {
 
 // The sending end of a channel. A block that the receiver has given back is used again before a
-// new one is made.
+// new one is made; and if there can be no more, for messages that are smaller than it, too.
 class Outbox {
  public:
   // `segment` must outlive it.
@@ -38,6 +38,7 @@ class Outbox {
     std::size_t next = 0;
   };
 
+  std::optional<Block> take_free(Blocks& blocks);
   std::optional<Block> make_block(std::size_t size);
   std::byte* data_of(std::uint32_t block) const;
 
