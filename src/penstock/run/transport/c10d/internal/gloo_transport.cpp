@@ -111,9 +111,9 @@ class GlooTransport final : public Transport {
     require_label(header, label_of(key), from_rank);
     if (header.size > incoming.room) take_rest(incoming, header.size, from_rank, key);
     ReceiveBuffer& buffer = *incoming.buffer;
-    incoming.buffer = nullptr;
+    const MemoryHold hold(buffer);
+    incoming.drop();
     read_message(buffer.data(), buffer, message);
-    buffer.release();
   }
 
   void stop() noexcept override { waits_.stop(); }
