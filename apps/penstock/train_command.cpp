@@ -81,7 +81,8 @@ void require_backwards(const PipelinePlan& plan) {
 // Stops all processes of a run after the same step.
 class StopSign {
  public:
-  explicit StopSign(World* world) : world_(world) {}
+  explicit StopSign(const RunProcesses& processes)
+      : world_(processes.world), ranks_(processes.ranks) {}
 
   // Before step `number`, from 1: the first process says if it is the last one.
   void announce(std::int64_t number) {
@@ -95,13 +96,15 @@ class StopSign {
   bool is_up(std::int64_t number) const {
     if (world_ == nullptr) return interruption() != 0;
     if (world_->rank() == 0) return is_announced_;
-    const std::optional<std::string> last = world_->store().find(kKey);
+    const std::optional<std::string> last =
+        world_->find(kKey, [this] { ranks_->require_healthy(); });
     return last && std::stoll(*last) <= number;
   }
 
  private:
   static constexpr const char* kKey = "train/last_step";
   World* world_;
+  std::shared_ptr<const ProcessRanks> ranks_;
   bool is_announced_ = false;
 };
 
@@ -217,7 +220,7 @@ void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup
     log.emplace(flags_.log_path, resumed_ ? std::optional(trainer.num_steps_done()) : std::nullopt,
                 setup.training->unit());
   }
-  StopSign stop(pipeline.world());
+  StopSign stop(pipeline.processes());
   bool is_first = true;
   while (trainer.num_steps_done() < flags_.steps && !is_stopped_) {
     stop.announce(trainer.num_steps_done() + 1);

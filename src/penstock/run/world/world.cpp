@@ -1,7 +1,11 @@
 #include "penstock/run/world/world.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -25,6 +29,8 @@ using Values = std::vector<std::optional<std::string>>;
 // Of what a rank tells about itself.
 constexpr int kFormat = 1;
 
+constexpr auto kAnswerTime = std::chrono::seconds(1);  // of a store that does not hang
+
 std::string list_of(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
@@ -34,23 +40,80 @@ std::string list_of(const std::vector<int>& ranks) {
   return text;
 }
 
-// Looks for the values that are not known, until all are (true) or the time is up (false). `look`
-// is called in every round. A value is read once: that takes 40 ms on a TCP store of libtorch 1.13,
-// whose server waits for an acknowledgement in the middle of it.
-bool collect(Store& store, const std::vector<std::string>& keys, Clock::time_point deadline,
-             const std::function<void()>& look, Values& values) {
+// A question to the store on a thread of its own. It is left behind if the store does not answer
+// as long as anybody waits: libtorch cannot be interrupted there.
+template <typename Answer>
+class Question {
+ public:
+  // `ask` gets the store, and a flag that is set when nobody waits any more.
+  template <typename Ask>
+  Question(const std::shared_ptr<Store>& store, Ask ask) {
+    std::packaged_task<Answer()> task(
+        [store, ask = std::move(ask), is_left = is_left_] { return ask(*store, *is_left); });
+    answer_ = task.get_future();
+    std::thread(std::move(task)).detach();
+  }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  Question(Question&&) = delete;
+  Question& operator=(Question&&) = delete;
+  ~Question() {
+    *is_left_ = true;
+    if (answer_.valid()) answer_.wait_for(kLastPatience);
+  }
+
+  // Calls `look` again and again until there is an answer.
+  Answer wait(const std::function<void()>& look) {
+    while (answer_.wait_for(kPause) == std::future_status::timeout) look();
+    return answer_.get();
+  }
+
+ private:
+  static constexpr auto kPause = std::chrono::milliseconds(5);
+  static constexpr auto kLastPatience = std::chrono::milliseconds(200);
+
+  std::shared_ptr<std::atomic<bool>> is_left_ = std::make_shared<std::atomic<bool>>(false);
+  std::future<Answer> answer_;
+};
+
+// What is asked for when ranks tell each other something.
+struct Topic {
+  std::vector<std::string> keys;  // by rank of the group
+  std::size_t own = 0;            // of them
+  std::string value;              // under the own one
+  std::string refusal;            // ends the wait if it is there; empty: nothing does
+  Clock::time_point deadline;
+};
+
+struct Collected {
+  bool is_complete = false;
+  std::string refusal = {};
+  Values values = {};
+};
+
+// Tells the own value and looks for the others until all are there or the time is up. A value is
+// read once: that takes 40 ms on a TCP store of libtorch 1.13, whose server waits for an
+// acknowledgement in the middle of it.
+Collected tell_and_collect(Store& store, const Topic& topic, const std::atomic<bool>& is_left) {
   constexpr auto kFirstPause = std::chrono::microseconds(200);
   constexpr auto kLongestPause = std::chrono::microseconds(10'000);
   auto pause = kFirstPause;
+  store.set(topic.keys[topic.own], topic.value);
+  Collected result{.values = Values(topic.keys.size())};
+  result.values[topic.own] = topic.value;
   for (;;) {
-    look();
-    bool is_complete = true;
-    for (std::size_t index = 0; index < keys.size(); ++index) {
-      if (!values[index]) values[index] = store.find(keys[index]);
-      is_complete = is_complete && values[index];
+    if (!topic.refusal.empty()) {
+      if (const auto reason = store.find(topic.refusal)) {
+        result.refusal = *reason;
+        return result;
+      }
     }
-    if (is_complete) return true;
-    if (Clock::now() >= deadline) return false;
+    result.is_complete = true;
+    for (std::size_t index = 0; index < topic.keys.size(); ++index) {
+      if (!result.values[index]) result.values[index] = store.find(topic.keys[index]);
+      result.is_complete = result.is_complete && result.values[index];
+    }
+    if (result.is_complete || is_left || Clock::now() >= topic.deadline) return result;
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
@@ -98,33 +161,44 @@ std::string key_of(const std::string& topic, int rank) {
   return fmt::format("{}/{}", topic, rank);
 }
 
-// Tells the own value, and collects those of the others in `group`.
-bool tell_and_collect(World& world, const Group& group, const std::string& topic,
-                      const std::string& value, Clock::time_point deadline,
-                      const std::function<void()>& look, Values& values) {
-  world.store().set(key_of(topic, world.rank()), value);
-  values.assign(group.ranks.size(), std::nullopt);
-  std::vector<std::string> keys;
-  for (std::size_t index = 0; index < group.ranks.size(); ++index) {
-    keys.push_back(key_of(topic, group.ranks[index]));
-    if (group.ranks[index] == world.rank()) values[index] = value;
+Topic topic_of(const World& world, const Group& group, const std::string& name,
+               const std::string& value) {
+  Topic topic{.keys = {}, .value = value, .refusal = {}, .deadline = {}};
+  for (const int rank : group.ranks) {
+    if (rank == world.rank()) topic.own = topic.keys.size();
+    topic.keys.push_back(key_of(name, rank));
   }
-  return collect(world.store(), keys, deadline, look, values);
+  return topic;
+}
+
+Collected collect(const std::shared_ptr<Store>& store, const Topic& topic,
+                  const std::function<void()>& look) {
+  Question<Collected> question(store, [topic](Store& asked, const std::atomic<bool>& is_left) {
+    return tell_and_collect(asked, topic, is_left);
+  });
+  return question.wait([&] {
+    if (look) look();
+    if (Clock::now() < topic.deadline + kAnswerTime) return;
+    throw WorldError(
+        "what the ranks share does not answer: the process that holds it, or the one that has "
+        "used it last, is stopped or cut off");
+  });
 }
 
 }  // namespace
 
-World::World(const WorldOptions& options) : options_(checked(options)), store_(options_) {
+World::World(const WorldOptions& options)
+    : options_(checked(options)), store_(std::make_shared<Store>(options_)) {
   join();
 }
 
 void World::refuse(const std::string& reason) {
-  store_.set(kRefusal, reason);
+  store_->set(kRefusal, reason);
   throw WorldError(reason);
 }
 
 void World::join() {
-  if (store_.add(fmt::format("world/claims/{}", rank()), 1) > 1) {
+  if (store_->add(fmt::format("world/claims/{}", rank()), 1) > 1) {
     refuse(fmt::format(
         "two processes say that they are rank {} of {}{}", rank(), size(),
         options_.store_file.empty()
@@ -135,21 +209,27 @@ void World::join() {
                                {"host", host_identity()}, {"address", address_of(options_)},
                                {"process", getpid()},     {"local_rank", local_rank()}};
   const auto deadline = Clock::now() + timeout();
-  const auto find_refusal = [this] {
-    if (const auto reason = store_.find(kRefusal)) throw WorldError(*reason);
-  };
-  const auto look = [&] {
-    find_refusal();
+  const auto look = [this] {
     try {
       if (options_.look) options_.look();
     } catch (...) {
-      find_refusal();  // a rank that is gone may have said why
+      // A rank that is gone may have said why.
+      const auto give_up = [error = std::current_exception(), end = Clock::now() + kAnswerTime] {
+        if (Clock::now() >= end) std::rethrow_exception(error);
+      };
+      if (const auto reason = find(kRefusal, give_up)) throw WorldError(*reason);
       throw;
     }
   };
   Values values;
   const auto gather = [&](const std::string& topic, const std::string& value) {
-    if (tell_and_collect(*this, everyone(), topic, value, deadline, look, values)) return;
+    Topic asked = topic_of(*this, everyone(), topic, value);
+    asked.refusal = kRefusal;
+    asked.deadline = deadline;
+    Collected found = collect(store_, asked, look);
+    if (!found.refusal.empty()) throw WorldError(found.refusal);
+    values = std::move(found.values);
+    if (found.is_complete) return;
     refuse(fmt::format("waited {:.3g} s for {} of {} to join{}", seconds(timeout()),
                        list_of(missing_ranks(everyone(), values)), size(),
                        options_.token.empty() ? "" : " with the same token"));
@@ -173,7 +253,7 @@ void World::join() {
                         .local_rank = member["local_rank"]});
   }
   gather("world/ready", "");
-  store_.close_to_others();
+  store_->close_to_others();
 }
 
 void refuse_world(const WorldOptions& options, const std::string& reason) {
@@ -202,22 +282,29 @@ Group World::everyone() const {
 std::vector<std::string> World::exchange(const Group& group, const std::string& topic,
                                          const std::string& value, const ExchangeOptions& options) {
   const auto patience = options.timeout.count() > 0 ? options.timeout : timeout();
-  const auto look = [&options] {
-    if (options.look) options.look();
-  };
-  Values values;
-  if (!tell_and_collect(*this, group, topic, value, Clock::now() + patience, look, values)) {
+  Topic asked = topic_of(*this, group, topic, value);
+  asked.deadline = Clock::now() + patience;
+  Collected found = collect(store_, asked, options.look);
+  if (!found.is_complete) {
     throw WorldError(fmt::format("waited {:.3g} s for {}, which did not come to {}",
-                                 seconds(patience), list_of(missing_ranks(group, values)),
+                                 seconds(patience), list_of(missing_ranks(group, found.values)),
                                  quote(topic)));
   }
   std::vector<std::string> told;
-  for (auto& text : values) told.push_back(std::move(*text));
+  for (auto& text : found.values) told.push_back(std::move(*text));
   return told;
 }
 
+std::optional<std::string> World::find(const std::string& key,
+                                       const std::function<void()>& look) const {
+  Question<std::optional<std::string>> question(
+      store_,
+      [key](Store& store, const std::atomic<bool>& /*is_left*/) { return store.find(key); });
+  return question.wait(look);
+}
+
 void World::forget(const std::string& topic) {
-  store_.remove(key_of(topic, rank()));
+  store_->remove(key_of(topic, rank()));
 }
 
 int World::next_count(const std::string& name) {

@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/run/world/group.h"
@@ -41,7 +44,7 @@ class World {
   std::vector<int> processes_on_this_host() const;  // their ids, this one too
   Group everyone() const;                           // as one group
 
-  Store& store() { return store_; }
+  Store& store() { return *store_; }
   std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
@@ -49,6 +52,10 @@ class World {
   // that are missing at the end of the timeout.
   std::vector<std::string> exchange(const Group& group, const std::string& topic,
                                     const std::string& value, const ExchangeOptions& options = {});
+  // What is in the store under `key`. For as long as that does not answer, calls `look` again and
+  // again; what it throws ends the wait.
+  std::optional<std::string> find(const std::string& key, const std::function<void()>& look) const;
+
   // Takes back what this rank has told. All of the group must have read it.
   void forget(const std::string& topic);
 
@@ -60,7 +67,8 @@ class World {
   void refuse(const std::string& reason);
 
   WorldOptions options_;
-  Store store_;
+  // Shared with threads that ask it, which are left behind if it does not answer.
+  std::shared_ptr<Store> store_;
   std::vector<Member> members_;
   std::vector<std::pair<std::string, int>> counts_;
 };
