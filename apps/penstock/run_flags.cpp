@@ -308,8 +308,6 @@ RunRanks::RunRanks(RunFlags& flags, RunSetup& setup) {
   world.timeout = flags.processes.join_timeout(world.timeout);
   flags.sibling.has_joined = true;
   world_ = std::make_unique<World>(world);
-  setup.plan =
-      read_plan(decide_for_all(world_.get(), "plan", [&setup] { return write_plan(setup.plan); }));
   processes_.world = world_.get();
   const Mesh mesh(world_->size(), {.pipeline = flags.ranks, .data = flags.replicas});
   const auto ranks_of = [&](Group group) {
@@ -321,14 +319,12 @@ RunRanks::RunRanks(RunFlags& flags, RunSetup& setup) {
   };
   processes_.ranks = ranks_of(mesh.pipeline_of(world_->rank()));
   if (flags.replicas > 1) processes_.replicas = ranks_of(mesh.data_group_of(world_->rank()));
+  setup.plan =
+      read_plan(decide_for_all(processes_, "plan", [&setup] { return write_plan(setup.plan); }));
 }
 
 std::string RunRanks::wait_for_all(const std::string& complaint) {
-  if (world_ == nullptr) return complaint;
-  const std::vector<std::string> complaints =
-      world_->exchange(world_->everyone(), "end", complaint,
-                       {.look = [this] { processes_.ranks->require_healthy(); }});
-  for (const std::string& each : complaints) {
+  for (const std::string& each : exchange_in_run(processes_, "end", complaint)) {
     if (!each.empty()) return each;
   }
   return "";

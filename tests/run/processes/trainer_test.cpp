@@ -1,13 +1,21 @@
+#include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
 
 #include "penstock/plan/generators/registry.h"
 #include "penstock/run/processes/process_ranks.h"
+#include "penstock/run/train/text_generation.h"
+#include "penstock/run/train/token_data.h"
 #include "penstock/run/world/group.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
@@ -173,6 +181,51 @@ TEST(TrainerOverMeshes, SavesWhatOneThreadGoesOnFrom) {
   });
   EXPECT_EQ(resumed, expected);
   EXPECT_NE(resumed, "");
+}
+
+// What a model writes that takes bytes, and was not trained.
+std::string text_of(const RunProcesses& processes, int num_tokens) {
+  SmallRunOptions options{.num_ranks = 2, .processes = processes};
+  options.data = std::make_shared<TokenData>(
+      torch::arange(300, torch::kInt).remainder(50).add(60).to(torch::kByte),
+      TokenDataOptions{.context = 6, .vocabulary = 256}, "bytes");
+  SmallRun run(options);
+  run.pipeline->train(false);
+  return generate_text(*run.pipeline, "ab", {.context = 6, .num_tokens = num_tokens, .seed = 4});
+}
+
+TEST(GenerateTextOverProcesses, IsThatOfThreads) {
+  const std::string expected = run_apart([] { return text_of({}, 12); });
+  for (const MeshShape& shape : {MeshShape{.pipeline = 2, .data = 1}, {.pipeline = 2, .data = 2}}) {
+    for (const RankEnd& end : run_forked(shape.pipeline * shape.data, [&](const auto& options) {
+           World world(options);
+           return text_of(processes_of(world, TransportKind::Automatic, shape), 12);
+         })) {
+      EXPECT_EQ(end.text, expected);
+    }
+  }
+}
+
+// Wherever it is by then: in the model, or about to tell which token it has chosen.
+TEST(GenerateTextOverProcesses, EndsWhenARankIsKilled) {
+  const std::vector<RankEnd> ends =
+      run_forked(2,
+                 [](const WorldOptions& options) {
+                   World world(options);
+                   const RunProcesses processes =
+                       processes_of(world, TransportKind::Automatic, {.pipeline = 2, .data = 1});
+                   if (options.rank == 1) {
+                     std::thread([] {
+                       std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                       kill(getpid(), SIGKILL);
+                     }).detach();
+                   }
+                   return text_of(processes, 1'000'000);
+                 },
+                 {.patience = std::chrono::seconds(15)});
+  EXPECT_TRUE(ends[0].has_thrown);
+  EXPECT_THAT(ends[0].text, ::testing::StartsWith("rank 1 (pid "));
+  EXPECT_THAT(ends[0].text, ::testing::HasSubstr("has died"));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ SmallRun::SmallRun(const SmallRunOptions& options) : data(options.data) {
   const std::string topic =
       world == nullptr ? "" : fmt::format("plan/{}", world->next_count("plan"));
   const std::string plan = decide_for_all(
-      world, topic, [&] { return write_plan(make_plan(model, request, loss, batch)); });
+      options.processes, topic, [&] { return write_plan(make_plan(model, request, loss, batch)); });
   pipeline = std::make_unique<RunPipeline>(model, read_plan(plan),
                                            RunPipelineOptions{.loss = loss,
                                                               .processes = options.processes,

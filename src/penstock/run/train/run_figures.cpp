@@ -71,11 +71,9 @@ std::string own_figures(const RunPipeline& pipeline, const torch::optim::Optimiz
 
 std::vector<Json> all_figures(const RunPipeline& pipeline,
                               const torch::optim::Optimizer& optimizer) {
-  const std::string own = own_figures(pipeline, optimizer);
-  World* const world = pipeline.world();
-  if (world == nullptr) return {Json::parse(own)};
   std::vector<Json> all;
-  for (const std::string& text : world->exchange(world->everyone(), "run figures", own)) {
+  for (const std::string& text :
+       exchange_in_run(pipeline.processes(), "run figures", own_figures(pipeline, optimizer))) {
     Json one = Json::parse(text);
     if (one.at("replica") == 0) all.push_back(std::move(one));
   }

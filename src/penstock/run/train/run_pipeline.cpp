@@ -77,10 +77,17 @@ ScheduleOptions schedule_options(const RunPipelineOptions& options, int num_micr
 
 }  // namespace
 
-std::string decide_for_all(World* world, const std::string& topic,
+std::vector<std::string> exchange_in_run(const RunProcesses& processes, const std::string& topic,
+                                         const std::string& value) {
+  if (processes.world == nullptr) return {value};
+  return processes.world->exchange(processes.world->everyone(), topic, value,
+                                   {.look = [&processes] { processes.ranks->require_healthy(); }});
+}
+
+std::string decide_for_all(const RunProcesses& processes, const std::string& topic,
                            const std::function<std::string()>& decide) {
-  if (world == nullptr) return decide();
-  return world->exchange(world->everyone(), topic, world->rank() == 0 ? decide() : "").front();
+  const bool is_first = processes.world == nullptr || processes.world->rank() == 0;
+  return exchange_in_run(processes, topic, is_first ? decide() : "").front();
 }
 
 RunPipeline::RunPipeline(const RunModel& model, PipelinePlan plan,

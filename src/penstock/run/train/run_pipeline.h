@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "penstock/run/data_parallel/replica_link.h"
 #include "penstock/run/measure/profile_recorder.h"
@@ -23,9 +24,13 @@ struct RunProcesses {
   std::shared_ptr<ProcessRanks> replicas = nullptr;  // with its stages; null: one pipeline
 };
 
-// What the first process of `world` decides, told to all of them; what this one decides, if there
-// is no world.
-std::string decide_for_all(World* world, const std::string& topic,
+// Tells `value` to all processes of a run, and returns what each of them tells; without a world,
+// `value` alone. Throws GroupError as soon as one is known to have failed. Once per topic.
+std::vector<std::string> exchange_in_run(const RunProcesses& processes, const std::string& topic,
+                                         const std::string& value);
+
+// What the first process of a run decides, told to all of them.
+std::string decide_for_all(const RunProcesses& processes, const std::string& topic,
                            const std::function<std::string()>& decide);
 
 enum class RunPurpose { Training, Evaluation };

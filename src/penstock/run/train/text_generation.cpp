@@ -80,12 +80,12 @@ std::string generate_text(RunPipeline& pipeline, const std::string& prompt,
     return scores;
   };
   ShareToken share;
-  if (World* const world = pipeline.world()) {
-    share = [world](std::int64_t token) {
-      const std::string topic = fmt::format("token/{}", world->next_count("token"));
-      for (const std::string& told :
-           world->exchange(world->everyone(), topic, std::to_string(token))) {
-        if (told != "-1") return static_cast<std::int64_t>(std::stoll(told));
+  if (pipeline.world() != nullptr) {
+    // Replicas, if there are several, choose alike.
+    share = [&](std::int64_t token) {
+      for (const at::Tensor& told :
+           pipelines->replica(0).exchange(at::full({1}, token, at::kLong))) {
+        if (const auto other = told.item<std::int64_t>(); other >= 0) return other;
       }
       throw Error("no rank has chosen a token");
     };
