@@ -141,9 +141,13 @@ TEST(RankPosition, ComesBackFromItsText) {
        {at(1, "1F1", true), RankPosition{.is_known = true, .has_left = true, .num_steps = 7},
         in_exchange(2, 0, true), waiting_for_values(2, false)}) {
     EXPECT_EQ(parse_position(to_text(position)), position);
+    const ToldPosition told{.position = position, .age = seconds(3)};
+    EXPECT_EQ(parse_told_position(to_text(told)).position, position);
+    EXPECT_EQ(parse_told_position(to_text(told)).age, seconds(3));
   }
   for (const char* text : {"", "1", "a b c d e", "0 1 0 3 1", "0 1 0 -3 1 0 -1 0 0"}) {
     EXPECT_FALSE(parse_position(text).is_known) << text;
+    EXPECT_FALSE(parse_told_position(text).position.is_known) << text;
   }
 }
 
@@ -159,12 +163,16 @@ TEST(WaitJudge, SeesTheMessagesOfAnExchange) {
   EXPECT_EQ(judge.stalled_for(start + seconds(6)), seconds(1));
 }
 
-// What a judge of `rank` sees at a time.
+// What a judge of `rank` sees at a time, told some time after the moves.
 void look_along(WaitJudge& judge, int rank, const std::vector<RankPosition>& positions,
-                WaitJudge::Time now) {
+                WaitJudge::Time now, std::chrono::milliseconds age = {}) {
   judge.look(positions[static_cast<std::size_t>(rank)], now);
   judge.look_along_waits(
-      program(), rank, [&](int peer) { return positions[static_cast<std::size_t>(peer)]; }, now);
+      program(), rank,
+      [&](int peer) {
+        return ToldPosition{positions[static_cast<std::size_t>(peer)], age};
+      },
+      now);
 }
 
 TEST(WaitJudge, CountsFromTheLastMoveOfAnybodyConcerned) {
@@ -182,6 +190,16 @@ TEST(WaitJudge, CountsFromTheLastMoveOfAnybodyConcerned) {
   EXPECT_EQ(judge.stalled_for(start + seconds(11)), seconds(1));
   judge.look(at(0, "0B1", false), start + seconds(12));
   EXPECT_EQ(judge.stalled_for(start + seconds(20)), seconds(0));
+}
+
+TEST(WaitJudge, CountsFromTheMoveNotFromWhenItWasTold) {
+  WaitJudge judge;
+  const WaitJudge::Time start{};
+  std::vector<RankPosition> positions = {at(0, "0B0", true), at(1, "1F0", false), {}};
+  look_along(judge, 0, positions, start);
+  positions[1] = at(1, "1F1", false);
+  look_along(judge, 0, positions, start + seconds(6), seconds(2));
+  EXPECT_EQ(judge.stalled_for(start + seconds(6)), seconds(2));
 }
 
 TEST(WaitJudge, FollowsTheWaitsOfThoseThatWaitThemselves) {

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,6 +55,8 @@ class WatchedRank {
         {.program = program_, .progress = &board_, .transport = &transport_, .deadline = deadline});
   }
 
+  void go_on(int num_actions) { board_.set_finished(world_.rank(), num_actions); }
+
   // Until a rank has told this under its key.
   void wait_for(const std::string& key) {
     while (!world_.store().find(key)) {
@@ -69,6 +73,26 @@ class WatchedRank {
   std::shared_ptr<const Schedule> program_ = std::make_shared<const Schedule>(
       lower(make_schedule("1F1B", {.num_ranks = 2, .num_microbatches = 2}), {.sharding = false}));
 };
+
+// A file store keeps all that was ever written.
+TEST(Monitor, DoesNotTellEveryMove) {
+  const std::vector<RankEnd> ends = run_forked(2, [](const WorldOptions& options) {
+    WatchedRank rank(options);
+    rank.begin_to_wait(std::chrono::seconds(20));
+    rank.wait_for(fmt::format("monitor/world/0/position/{}", options.rank));
+    const auto size_before = std::filesystem::file_size(options.store_file);
+    const auto end = std::chrono::steady_clock::now() + milliseconds(600);
+    for (int num_actions = 1; std::chrono::steady_clock::now() < end; ++num_actions) {
+      rank.go_on(num_actions);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    const auto growth = std::filesystem::file_size(options.store_file) - size_before;
+    rank.monitor().end_step();
+    return std::to_string(growth);
+  });
+  // Each of the two ranks may have told one position, and another at first; a dozen ticks, more.
+  for (const RankEnd& end : ends) EXPECT_LT(std::stoi(end.text), 600) << "bytes";
+}
 
 // Rank 0 is stopped, rank 1 asks where it is; but then its step ends.
 TEST(Monitor, JudgesTheNextStepAfreshIfAStallWasOverBeforeItWasReported) {

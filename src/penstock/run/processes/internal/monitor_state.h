@@ -81,7 +81,8 @@ class Monitor::State {
   void run_queued();
   void note_ended(int world_rank);
   bool take_failure();
-  void tell_position();
+  enum class Telling { Sometimes, Now };
+  void tell_position(Telling telling = Telling::Sometimes);
   void answer_stall();
   void judge_wait();
   std::string stall_key() const;
@@ -91,7 +92,8 @@ class Monitor::State {
   void leave_replay(const std::vector<RankPosition>& positions, const std::string& reason);
   RankPosition position() const;
   RankPosition position_now() const;  // with the mutex held
-  std::optional<RankPosition> position_of(int rank);
+  ToldPosition position_of(int rank);
+  bool is_stalled(const WatchedStep& step, const std::vector<std::string>& answers);
   std::optional<WatchedStep> step() const;
   void let_others_see(const std::function<bool(int rank)>& is_there);
 
@@ -118,7 +120,10 @@ class Monitor::State {
   bool is_answered_ = false;  // by the store, since the watchdog looked
 
   // Of the store thread.
+  RankPosition own_;
+  Clock::time_point moved_;  // to there
   RankPosition told_;
+  Clock::time_point told_time_;
   WaitJudge judge_;
   struct Answer {
     RankPosition position;

@@ -106,17 +106,28 @@ void Monitor::State::let_others_see(const std::function<bool(int rank)>& is_ther
   }
 }
 
-void Monitor::State::tell_position() {
+// A file store only ever grows, so others do not hear of every move. How old a position is makes up
+// for that; and who finds a stall asks.
+void Monitor::State::tell_position(Telling telling) {
+  constexpr auto kLongestPause = std::chrono::nanoseconds(std::chrono::seconds(5));
+  constexpr int kPausesPerDeadline = 10;
   const RankPosition now = position();
+  const Clock::time_point time = Clock::now();
+  if (!(now == own_)) moved_ = time;
+  own_ = now;
   if (now == told_) return;
-  tell("position", to_text(now));
+  const std::optional<WatchedStep> step = this->step();
+  const auto deadline = step ? step->deadline : idle_deadline_;
+  const auto pause = std::min(kLongestPause, deadline / kPausesPerDeadline);
+  if (telling == Telling::Sometimes && time - told_time_ < pause) return;
+  const auto age = std::chrono::duration_cast<milliseconds>(time - moved_);
+  tell("position", to_text(ToldPosition{.position = now, .age = age}));
   told_ = now;
+  told_time_ = time;
 }
 
-std::optional<RankPosition> Monitor::State::position_of(int rank) {
-  const std::optional<std::string> text = store_->find(key("position", rank));
-  if (!text) return std::nullopt;
-  return parse_position(*text);
+ToldPosition Monitor::State::position_of(int rank) {
+  return parse_told_position(store_->find(key("position", rank)).value_or(""));
 }
 
 // The others want to know where this rank is.
@@ -125,8 +136,10 @@ void Monitor::State::answer_stall() {
   const std::optional<std::string> found = store_->find(stall_key());
   if (!found) return;
   if (!answered_) {
-    answered_ = Answer{.position = position(), .time = Clock::now()};
-    tell(answer_topic(), to_text(answered_->position));
+    tell_position(Telling::Now);
+    answered_ = Answer{.position = told_, .time = Clock::now()};
+    const auto age = std::chrono::duration_cast<milliseconds>(answered_->time - moved_);
+    tell(answer_topic(), to_text(ToldPosition{.position = told_, .age = age}));
   } else if (store_->find(stall_key() + kOver)) {
     answered_.reset();
     ++num_stalls_;
@@ -143,8 +156,7 @@ void Monitor::State::judge_wait() {
   if (!step) return;
   const std::chrono::nanoseconds grace = std::min<std::chrono::nanoseconds>(kGrace, step->deadline);
   judge_.look_along_waits(
-      *step->program, rank_,
-      [this](int rank) { return position_of(rank).value_or(RankPosition()); }, Clock::now());
+      *step->program, rank_, [this](int rank) { return position_of(rank); }, Clock::now());
   for (const PeerWait& wait : waits_of(*step->program, rank_, self)) {
     // What it has sent before may be here, and not taken yet.
     if (judge_.position_of(wait.rank).has_left && judge_.stalled_for(Clock::now()) >= grace) {
@@ -178,16 +190,29 @@ std::vector<std::string> Monitor::State::gather_answers() {
   return answers;
 }
 
+// Whether that is so after the others have said where they are now.
+bool Monitor::State::is_stalled(const WatchedStep& step, const std::vector<std::string>& answers) {
+  if (!(position() == answered_->position)) return false;
+  const auto answer_of = [&](int rank) {
+    const std::string& answer = answers[static_cast<std::size_t>(rank)];
+    return answer.empty() ? ToldPosition{judge_.position_of(rank)} : parse_told_position(answer);
+  };
+  judge_.look_along_waits(*step.program, rank_, answer_of, Clock::now());
+  return judge_.stalled_for(Clock::now()) >= step.deadline;
+}
+
 void Monitor::State::compose_stall(const std::string& found) {
   PENSTOCK_ASSERT(answered_, "who asks the others has said where it is");
   const std::vector<std::string> answers = gather_answers();
-  std::vector<RankPosition> positions;
-  positions.reserve(answers.size());
-  for (const std::string& answer : answers) positions.push_back(parse_position(answer));
   const std::optional<WatchedStep> step = this->step();
-  if (!step || !(position() == answered_->position)) {  // it has ended by itself
+  if (!step || !is_stalled(*step, answers)) {
     store_->set(stall_key() + kOver, "");
     return;
+  }
+  std::vector<RankPosition> positions;
+  positions.reserve(answers.size());
+  for (const std::string& answer : answers) {
+    positions.push_back(parse_told_position(answer).position);
   }
   publish_failure(fmt::format("{}: {}{}", found, blame(*step->program, positions, names_),
                               describe_positions(*step->program, positions, names_)),
@@ -196,7 +221,7 @@ void Monitor::State::compose_stall(const std::string& found) {
 
 void Monitor::State::blame_missing(const std::string& topic, const std::string& symptom) {
   if (take_failure()) return;
-  tell(answer_topic(), to_text(position()));
+  tell(answer_topic(), to_text(ToldPosition{.position = position()}));
   store_->set(stall_key(), symptom);  // the others answer when they see it
   const std::vector<std::string> answers = gather_answers();
   std::vector<std::string> came;
@@ -262,15 +287,15 @@ void Monitor::State::note_closed(int world_rank) {
 void Monitor::State::note_ended(int world_rank) {
   if (!failure().empty()) return;
   const int rank = group_.rank_of(world_rank);
-  const std::optional<RankPosition> last = position_of(rank);
-  if (last && last->has_left) return;
+  const RankPosition last = position_of(rank).position;
+  if (last.has_left) return;
   std::string text = fmt::format("{} has died: killed by a signal, or ended without a word",
                                  names_[static_cast<std::size_t>(rank)]);
-  if (last) {
-    text += last->is_in_step
-                ? fmt::format("; it was last seen in its step {}, after {} actions",
-                              last->num_steps, last->finished)
-                : fmt::format("; it was last seen outside of a step, after {}", last->num_steps);
+  if (last.is_known) {
+    text += last.is_in_step
+                ? fmt::format("; it was last seen in its step {}, after {} actions", last.num_steps,
+                              last.finished)
+                : fmt::format("; it was last seen outside of a step, after {}", last.num_steps);
   }
   publish_failure(text, {}, rank);
 }
@@ -281,15 +306,14 @@ void Monitor::State::say_goodbye() {
     const std::lock_guard lock(mutex_);
     has_left_ = true;
   }
-  tell_position();
+  tell_position(Telling::Now);
   store_->find(key("position", rank_));  // has come back, so the store has it
   if (!holds_store_) return;
   const Clock::time_point end = Clock::now() + idle_deadline_;
   for (int rank = 0; rank < group_.size(); ++rank) {
     while (Clock::now() < end && !take_failure()) {
       run_queued();  // one of them may die instead
-      const std::optional<RankPosition> position = position_of(rank);
-      if (position && position->has_left) break;
+      if (position_of(rank).position.has_left) break;
       std::this_thread::sleep_for(milliseconds(5));
     }
   }

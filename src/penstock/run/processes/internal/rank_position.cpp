@@ -1,6 +1,7 @@
 #include "penstock/run/processes/internal/rank_position.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -181,6 +182,18 @@ RankPosition parse_position(const std::string& text) {
   exchange.is_sending = is_sending != 0;
   exchange.kind = tells_values != 0 ? ExchangeKind::Values : ExchangeKind::SharedGradients;
   return position;
+}
+
+std::string to_text(const ToldPosition& told) {
+  return fmt::format("{} {}", told.age.count(), to_text(told.position));
+}
+
+ToldPosition parse_told_position(const std::string& text) {
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos) return {};
+  const long long age = std::strtoll(text.c_str(), nullptr, 10);
+  return {.position = parse_position(text.substr(space + 1)),
+          .age = std::chrono::milliseconds(age)};
 }
 
 std::vector<PeerWait> waits_of(const Schedule& program, int rank, const RankPosition& position) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,15 @@ std::string to_text(const RankPosition& position);
 
 // The inverse; a position that is not known for any other text.
 RankPosition parse_position(const std::string& text);
+
+// A position as it is told to the others.
+struct ToldPosition {
+  RankPosition position = {};
+  std::chrono::milliseconds age = {};  // for how long the rank had been there by then
+};
+
+std::string to_text(const ToldPosition& told);
+ToldPosition parse_told_position(const std::string& text);
 
 // Another rank that `rank` of `program`, which waits at `position`, cannot do without.
 struct PeerWait {

@@ -20,9 +20,11 @@ void WaitJudge::look(const RankPosition& self, Time now) {
   peers_.clear();
 }
 
-void WaitJudge::look_at(int rank, const RankPosition& position, Time now) {
-  const auto [sight, is_new] = peers_.try_emplace(rank, Sight{position, self_.since});
-  if (!is_new && !(sight->second.position == position)) sight->second = {position, now};
+void WaitJudge::look_at(int rank, const ToldPosition& told, Time now) {
+  const auto [entry, is_new] = peers_.try_emplace(rank, Sight{told.position, self_.since});
+  Sight& sight = entry->second;
+  if (is_new || sight.position == told.position) return;
+  sight = {told.position, std::max(sight.since, now - told.age)};
 }
 
 RankPosition WaitJudge::position_of(int rank) const {
@@ -31,12 +33,12 @@ RankPosition WaitJudge::position_of(int rank) const {
 }
 
 void WaitJudge::look_along_waits(const Schedule& program, int rank,
-                                 const std::function<RankPosition(int rank)>& position_of,
+                                 const std::function<ToldPosition(int rank)>& position_of,
                                  Time now) {
-  std::map<int, RankPosition> positions;
-  const auto find = [&](int peer) -> const RankPosition& {
-    const auto [entry, is_new] = positions.try_emplace(peer);
-    if (is_new) entry->second = peer == rank ? self_.position : position_of(peer);
+  std::map<int, ToldPosition> told;
+  const auto find = [&](int peer) -> const ToldPosition& {
+    const auto [entry, is_new] = told.try_emplace(peer);
+    if (is_new) entry->second = peer == rank ? ToldPosition{self_.position} : position_of(peer);
     return entry->second;
   };
   std::vector<int> chain = {rank};
@@ -47,7 +49,7 @@ void WaitJudge::look_along_waits(const Schedule& program, int rank,
   };
   for (const PeerWait& wait : waits_of(program, rank, self_.position)) join(wait.rank);
   for (std::size_t index = 1; index < chain.size(); ++index) {
-    const RankPosition& peer = find(chain[index]);
+    const RankPosition& peer = find(chain[index]).position;
     if (!peer.is_in_step || !peer.is_waiting) continue;
     if (peer.num_steps != self_.position.num_steps) {
       // Another step may have another program: it may wait for anybody.
@@ -55,7 +57,7 @@ void WaitJudge::look_along_waits(const Schedule& program, int rank,
       return;
     }
     for (const PeerWait& wait : waits_of(program, chain[index], peer)) {
-      if (!has_sent(find(wait.rank), wait, peer)) join(wait.rank);
+      if (!has_sent(find(wait.rank).position, wait, peer)) join(wait.rank);
     }
   }
 }

@@ -21,7 +21,7 @@ class WaitJudge {
   // Looks at all that `rank` of `program`, this one, waits for: at those of its own waits and,
   // where one of them waits too, at those of its waits. `position_of` is asked once for each.
   void look_along_waits(const Schedule& program, int rank,
-                        const std::function<RankPosition(int rank)>& position_of, Time now);
+                        const std::function<ToldPosition(int rank)>& position_of, Time now);
 
   // As it was seen last.
   RankPosition position_of(int rank) const;
@@ -34,7 +34,7 @@ class WaitJudge {
     RankPosition position;
     Time since;
   };
-  void look_at(int rank, const RankPosition& position, Time now);
+  void look_at(int rank, const ToldPosition& told, Time now);
 
   Sight self_;
   std::map<int, Sight> peers_;
