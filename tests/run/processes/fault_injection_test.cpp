@@ -165,6 +165,31 @@ TEST(FaultInjection, AllSurvivorsNameTheRankThatWasKilledOnAnotherHost) {
                    inject({.num_ranks = shape.num_ranks,
                            .train = training_of(shape),
                            .deadline = std::chrono::seconds(20),
+// The same for ranks that meet in a file, as those of one host do that the launcher has started.
+TEST_P(FaultInjection, AllSurvivorsNameTheRankOfAFile) {
+  constexpr int kEvery = 4;
+  const Schedule program = program_of(shape_);
+  std::vector<Fault> kills;
+  std::vector<Fault> stops;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    const int num_actions = static_cast<int>(program.actions_of(rank).size());
+    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
+    stops.push_back({rank, num_actions / 2, SIGSTOP});
+  }
+  FaultyRun run{.num_ranks = shape_.num_ranks,
+                .train = training_of(shape_),
+                .deadline = std::chrono::seconds(20),
+                .bound_s = 2,
+                .meeting = Meeting::File};
+  expect_all_named("killed, met in a file", inject(run, kills));
+  run.deadline = std::chrono::seconds(1);
+  run.bound_s = 1 + 2;
+  const Tally tally = inject(run, stops);
+  expect_all_named("stopped, met in a file", tally);
+  EXPECT_THAT(tally.text, HasSubstr("does not answer")) << "the others say where they are";
+  expect_nothing_left();
+}
+
                            .bound_s = 2,
                            .is_on_hosts = true},
                           {{0, 2}, {0, 6}, {1, 0}, {1, 5}, {2, 1}, {2, 4}}));

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "penstock/run/processes/process_ranks.h"
-#include "tests/run/processes/forked_ranks.h"
 
 namespace penstock {
 namespace {
@@ -138,8 +137,7 @@ void inject_one(const FaultyRun& run, const Fault& fault, Tally& tally) {
                           .deadline = run.deadline,
                           .observers = {std::make_shared<Saboteur>(fault, note)}});
       },
-      // Over a port, so that the store dies with rank 0.
-      {.meeting = Meeting::Port,
+      {.meeting = run.meeting,
        .stopped_rank = fault.signal == SIGSTOP ? fault.rank : -1,
        .patience = std::chrono::seconds(30)});
   judge(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/run/transport/open_transport.h"
+#include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
 
 namespace penstock {
@@ -29,6 +30,8 @@ struct FaultyRun {
   double bound_s = 0;  // from the fault to the error on every other rank
   std::string replay_path = {};
   bool is_on_hosts = false;  // each rank on its own, as far as it can tell
+  // At a port the store dies with rank 0, in a file it does not.
+  Meeting meeting = Meeting::Port;
 };
 
 // Whether this process may let ranks believe that.
