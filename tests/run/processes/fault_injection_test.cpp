@@ -4,11 +4,13 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@
 #include "penstock/plan/schedule/json.h"
 #include "penstock/run/checkpoint/save_checkpoint.h"
 #include "penstock/run/processes/process_ranks.h"
+#include "penstock/run/transport/shared_memory/internal/segment.h"
 #include "tests/run/processes/faults.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
@@ -29,12 +32,65 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-std::set<std::string> shared_memory_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.insert(entry.path().filename());
+// What tests may leave behind, by the names of what holds it.
+std::multiset<std::string> names_in(const std::filesystem::path& folder) {
+  std::multiset<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    names.insert(error ? entry.path().filename().string() : target.string());
   }
   return names;
+}
+
+// Whose parent dies becomes a child of this process while this object lives, so that none is lost.
+class Leftovers {
+ public:
+  Leftovers() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+  Leftovers(const Leftovers&) = delete;
+  Leftovers& operator=(const Leftovers&) = delete;
+  Leftovers(Leftovers&&) = delete;
+  Leftovers& operator=(Leftovers&&) = delete;
+  ~Leftovers() { prctl(PR_SET_CHILD_SUBREAPER, 0); }
+
+  // What there is that was not there before; empty: nothing.
+  std::string find() const {
+    std::string found;
+    if (names_in("/dev/shm") != shared_memory_) found += "a file of shared memory, ";
+    // Segments have no names: they are there as long as a process has them open or mapped.
+    if (names_in("/proc/self/fd") != descriptors_) found += "an open file, ";
+    if (contents_of("/proc/self/maps").find("memfd:penstock") != std::string::npos) {
+      found += "a segment, ";
+    }
+    if (waitpid(-1, nullptr, WNOHANG) != -1) found += "a process, ";
+    return found;
+  }
+
+ private:
+  std::multiset<std::string> shared_memory_ = names_in("/dev/shm");
+  std::multiset<std::string> descriptors_ = names_in("/proc/self/fd");
+};
+
+TEST(Leftovers, AreSeen) {
+  const Leftovers leftovers;
+  EXPECT_EQ(leftovers.find(), "");
+  // A rank that has started another process, and does not end it.
+  const std::vector<RankEnd> ends = run_forked(1, [](const WorldOptions&) {
+    const pid_t orphan = fork();
+    if (orphan == 0) {
+      close_range(3, ~0U, 0);  // nobody is to wait for what it says
+      for (;;) pause();
+    }
+    return std::to_string(orphan);
+  });
+  EXPECT_EQ(leftovers.find(), "a process, ");
+  kill(std::stoi(ends[0].text), SIGKILL);
+  EXPECT_EQ(waitpid(-1, nullptr, 0), std::stoi(ends[0].text));
+  {
+    const OwnSegment segment(1, {.num_entries = 4, .num_blocks = 2, .heap_size = 4096});
+    EXPECT_EQ(leftovers.find(), "an open file, a segment, ");
+  }
+  EXPECT_EQ(leftovers.find(), "");
 }
 
 std::function<std::string(const TrainingOptions&)> training_of(const TrainingCase& shape) {
@@ -50,12 +106,9 @@ Schedule program_of(const TrainingCase& shape) {
 class FaultInjection : public ::testing::TestWithParam<const char*> {
  protected:
   const TrainingCase shape_{GetParam(), 3, 2};
-  const std::set<std::string> files_before_ = shared_memory_files();
+  const Leftovers leftovers_;
 
-  void expect_nothing_left() const {
-    EXPECT_EQ(shared_memory_files(), files_before_);
-    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process was left behind";
-  }
+  void expect_nothing_left() const { EXPECT_EQ(leftovers_.find(), ""); }
 };
 
 TEST_P(FaultInjection, AllSurvivorsNameTheRankThatWasKilledAtAnyAction) {
@@ -112,6 +165,31 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankOverGloo) {
   expect_nothing_left();
 }
 
+// The same for ranks that meet in a file, as those of one host do that the launcher has started.
+TEST_P(FaultInjection, AllSurvivorsNameTheRankOfAFile) {
+  constexpr int kEvery = 4;
+  const Schedule program = program_of(shape_);
+  std::vector<Fault> kills;
+  std::vector<Fault> stops;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    const int num_actions = static_cast<int>(program.actions_of(rank).size());
+    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
+    stops.push_back({rank, num_actions / 2, SIGSTOP});
+  }
+  FaultyRun run{.num_ranks = shape_.num_ranks,
+                .train = training_of(shape_),
+                .deadline = std::chrono::seconds(20),
+                .bound_s = 2,
+                .meeting = Meeting::File};
+  expect_all_named("killed, met in a file", inject(run, kills));
+  run.deadline = std::chrono::seconds(1);
+  run.bound_s = 1 + 2;
+  const Tally tally = inject(run, stops);
+  expect_all_named("stopped, met in a file", tally);
+  EXPECT_THAT(tally.text, HasSubstr("does not answer")) << "the others say where they are";
+  expect_nothing_left();
+}
+
 INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, ::testing::Values("1F1B", "ZBVZeroBubble"),
                          [](const auto& instance) { return std::string("On") + instance.param; });
 
@@ -165,31 +243,6 @@ TEST(FaultInjection, AllSurvivorsNameTheRankThatWasKilledOnAnotherHost) {
                    inject({.num_ranks = shape.num_ranks,
                            .train = training_of(shape),
                            .deadline = std::chrono::seconds(20),
-// The same for ranks that meet in a file, as those of one host do that the launcher has started.
-TEST_P(FaultInjection, AllSurvivorsNameTheRankOfAFile) {
-  constexpr int kEvery = 4;
-  const Schedule program = program_of(shape_);
-  std::vector<Fault> kills;
-  std::vector<Fault> stops;
-  for (int rank = 0; rank < program.num_ranks(); ++rank) {
-    const int num_actions = static_cast<int>(program.actions_of(rank).size());
-    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
-    stops.push_back({rank, num_actions / 2, SIGSTOP});
-  }
-  FaultyRun run{.num_ranks = shape_.num_ranks,
-                .train = training_of(shape_),
-                .deadline = std::chrono::seconds(20),
-                .bound_s = 2,
-                .meeting = Meeting::File};
-  expect_all_named("killed, met in a file", inject(run, kills));
-  run.deadline = std::chrono::seconds(1);
-  run.bound_s = 1 + 2;
-  const Tally tally = inject(run, stops);
-  expect_all_named("stopped, met in a file", tally);
-  EXPECT_THAT(tally.text, HasSubstr("does not answer")) << "the others say where they are";
-  expect_nothing_left();
-}
-
                            .bound_s = 2,
                            .is_on_hosts = true},
                           {{0, 2}, {0, 6}, {1, 0}, {1, 5}, {2, 1}, {2, 4}}));
