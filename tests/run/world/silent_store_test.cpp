@@ -32,6 +32,10 @@ class LockedFile {
   int file_;
 };
 
+constexpr const char* kNoAnswer =
+    "what the ranks share does not answer: the process that holds it, or the one that has used it "
+    "last, is stopped or cut off";
+
 TEST(SilentStore, EndsAnExchangeAtItsTimeout) {
   const testing::TemporaryFolder folder;
   World world({.store_file = folder.path("store")});
@@ -40,8 +44,16 @@ TEST(SilentStore, EndsAnExchangeAtItsTimeout) {
               world.exchange(world.everyone(), "lunch", "soup",
                              {.timeout = std::chrono::milliseconds(50)});
             }),
-            "what the ranks share does not answer: the process that holds it, or the one that has "
-            "used it last, is stopped or cut off");
+            kNoAnswer);
+}
+
+TEST(SilentStore, IsNotJoinedAfterTheTimeout) {
+  const testing::TemporaryFolder folder;
+  const WorldOptions options{.store_file = folder.path("store"),
+                             .timeout = std::chrono::milliseconds(50)};
+  const World first(options);
+  const LockedFile lock(options.store_file);
+  EXPECT_EQ(message_of([&] { World{options}; }), kNoAnswer);
 }
 
 TEST(SilentStore, EndsAWaitWhenTheCallerKnowsBetter) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -171,18 +172,28 @@ Topic topic_of(const World& world, const Group& group, const std::string& name,
   return topic;
 }
 
-Collected collect(const std::shared_ptr<Store>& store, const Topic& topic,
-                  const std::function<void()>& look) {
-  Question<Collected> question(store, [topic](Store& asked, const std::atomic<bool>& is_left) {
-    return tell_and_collect(asked, topic, is_left);
-  });
+// Asks a question that has an answer by the deadline, unless the store hangs.
+template <typename Ask>
+auto ask_until(Clock::time_point deadline, const std::shared_ptr<Store>& store, const Ask& ask,
+               const std::function<void()>& look = {}) {
+  Question<std::invoke_result_t<Ask, Store&, const std::atomic<bool>&>> question(store, ask);
   return question.wait([&] {
     if (look) look();
-    if (Clock::now() < topic.deadline + kAnswerTime) return;
+    if (Clock::now() < deadline + kAnswerTime) return;
     throw WorldError(
         "what the ranks share does not answer: the process that holds it, or the one that has "
         "used it last, is stopped or cut off");
   });
+}
+
+Collected collect(const std::shared_ptr<Store>& store, const Topic& topic,
+                  const std::function<void()>& look) {
+  return ask_until(
+      topic.deadline, store,
+      [topic](Store& asked, const std::atomic<bool>& is_left) {
+        return tell_and_collect(asked, topic, is_left);
+      },
+      look);
 }
 
 }  // namespace
@@ -198,7 +209,12 @@ void World::refuse(const std::string& reason) {
 }
 
 void World::join() {
-  if (store_->add(fmt::format("world/claims/{}", rank()), 1) > 1) {
+  const auto deadline = Clock::now() + timeout();
+  const auto claim = [key = fmt::format("world/claims/{}", rank())](
+                         Store& store, const std::atomic<bool>& /*is_left*/) {
+    return store.add(key, 1);
+  };
+  if (ask_until(deadline, store_, claim) > 1) {
     refuse(fmt::format(
         "two processes say that they are rank {} of {}{}", rank(), size(),
         options_.store_file.empty()
@@ -208,7 +224,6 @@ void World::join() {
   const nlohmann::json self = {{"format", kFormat},       {"size", size()},
                                {"host", host_identity()}, {"address", address_of(options_)},
                                {"process", getpid()},     {"local_rank", local_rank()}};
-  const auto deadline = Clock::now() + timeout();
   const auto look = [this] {
     try {
       if (options_.look) options_.look();
