@@ -9,7 +9,8 @@ void use_one_blas_thread();
 
 // Tells malloc to keep the memory that tensors give back, instead of returning it to the system and
 // faulting it in again in the next microbatch. For programs; the library never does this on its
-// own.
+// own. On threads other than the first, glibc has heaps of 64 MB and keeps the first of them only:
+// what does not fit into it is returned all the same.
 void keep_freed_memory();
 
 }  // namespace penstock
