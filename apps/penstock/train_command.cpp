@@ -56,8 +56,7 @@ constexpr const char* kStream = "-";
 // somebody else's.
 std::string unused_folder() {
   const std::string name = "penstock-checkpoint";
-  std::error_code
-      ignored;  // what cannot be looked at cannot be written to either, and saving says so
+  std::error_code ignored;  // what cannot be looked at cannot be written to: saving says so
   if (!std::filesystem::exists(name, ignored)) return name;
   int number = 2;
   while (std::filesystem::exists(fmt::format("{}-{}", name, number), ignored)) ++number;
@@ -231,7 +230,7 @@ void TrainCommand::train(RunPipeline& pipeline, Trainer& trainer, const RunSetup
     if (log) log->write(figures, units_per_step);
     is_stopped_ = stop.is_up(figures.step);
     if (is_stopped_ && flags_.run.checkpoint.empty()) {
-      flags_.run.checkpoint = decide_for_all(pipeline.world(), "stop", unused_folder);
+      flags_.run.checkpoint = decide_for_all(pipeline.processes(), "stop", unused_folder);
     }
     const bool is_last = is_stopped_ || figures.step == flags_.steps;
     const bool is_due = flags_.checkpoint_every > 0 && figures.step % flags_.checkpoint_every == 0;

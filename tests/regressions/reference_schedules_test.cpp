@@ -8,7 +8,7 @@
 #include "penstock/plan/generators/registry.h"
 #include "penstock/plan/schedule/csv.h"
 #include "penstock/run/pipeline/schedules.h"
-#include "penstock/run/stage/make_stage_module.h"
+#include "penstock/run/stage/make_stages.h"
 #include "tests/run/support/callable_stages.h"
 #include "tests/run/support/message_of.h"
 
@@ -32,7 +32,7 @@ TEST(Regressions, KeywordsOfAModelMayHaveAnyName) {
   };
   const auto stage =
       make_stage_module(StageForward(sum), {.keywords = {names.begin(), names.end()}});
-  Schedule1F1B pipeline(stages_of({stage}), {.num_microbatches = 2, .loss = sum_of_products});
+  Schedule1F1B pipeline(make_stages({stage}), {.num_microbatches = 2, .loss = sum_of_products});
   KeywordArguments keywords;
   for (const std::string& name : names) keywords[name] = torch::tensor({10.0, 20.0});
   const StepResult result = pipeline.eval(
@@ -44,10 +44,10 @@ TEST(Regressions, KeywordsOfAModelMayHaveAnyName) {
 // D6: a target without a loss was ignored, and an evaluation without a target failed.
 TEST(Regressions, ATargetAndALossNeedEachOtherInTrainingOnly) {
   const torch::Tensor batch = torch::ones({2});
-  ScheduleGPipe without_loss(stages_of(kTwice), {.num_microbatches = 2});
+  ScheduleGPipe without_loss(make_stages(kTwice), {.num_microbatches = 2});
   EXPECT_THAT(message_of([&] { without_loss.eval({batch}, {.target = batch}); }),
               HasSubstr("a target is of no use without ScheduleOptions::loss"));
-  ScheduleGPipe with_loss(stages_of(kTwice), {.num_microbatches = 2, .loss = sum_of_products});
+  ScheduleGPipe with_loss(make_stages(kTwice), {.num_microbatches = 2, .loss = sum_of_products});
   EXPECT_TRUE(with_loss.eval({batch}).losses.empty());
 }
 
@@ -59,7 +59,7 @@ TEST(Regressions, ForwardsAloneComputeLosses) {
   const torch::Tensor inputs = torch::tensor({1.0, 2.0, 3.0});
   const torch::Tensor targets = torch::tensor({5.0, 6.0, 7.0});
   for (const Schedule& order : orders) {
-    PipelineSchedule pipeline(stages_of(kTwice, kTwice), order,
+    PipelineSchedule pipeline(make_stages(kTwice, kTwice), order,
                               {.num_microbatches = 3, .loss = sum_of_products});
     const StepResult result = pipeline.eval({inputs}, {.target = targets});
     EXPECT_TRUE(torch::equal(result.output.toTensor(), 4 * inputs));
@@ -82,7 +82,7 @@ TEST(Regressions, EveryScheduleSplitsInputsAsAsked) {
         return columns;
       }));
     }
-    PipelineSchedule pipeline(stages_of(modules), order,
+    PipelineSchedule pipeline(make_stages(modules), order,
                               {.num_microbatches = 2,
                                .split = {.args = std::vector<ChunkSpec>{ChunkSpec::split(1)}},
                                .output_merge_spec = ChunkSpec::split(1)});

@@ -112,7 +112,7 @@ TEST(TimelineRecorder, KeepsTheLastStepThatFinished) {
     return input * 2;
   };
   const auto timeline = std::make_shared<TimelineRecorder>();
-  PipelineSchedule pipeline(stages_of(fragile),
+  PipelineSchedule pipeline(make_stages(fragile),
                             make_schedule("1F1B", {.num_ranks = 1, .num_microbatches = 2}),
                             {.num_microbatches = 2, .observers = {timeline}});
   const auto evaluate = [&] { pipeline.eval({torch::ones({2})}); };
@@ -204,8 +204,8 @@ struct TimedActions {
   ProfileRecorder recorder{{.num_warm_up_steps = 0}};
   Action forward{.stage = 0, .kind = ActionKind::Forward, .microbatch = 0};
   Action backward{.stage = 1, .kind = ActionKind::FullBackward, .microbatch = 0};
-  StageList stages = stages_of([](const torch::Tensor& input) { return input; },
-                               [](const torch::Tensor& input) { return input; });
+  StageList stages = make_stages([](const torch::Tensor& input) { return input; },
+                                 [](const torch::Tensor& input) { return input; });
 
   TimedActions() {
     recorder.step_begins({.ranks = {{forward, backward}}});

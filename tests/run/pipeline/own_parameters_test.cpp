@@ -30,7 +30,7 @@ StageList tied_stages(const torch::Tensor& weight) {
   return make_stages(std::make_shared<TiedLayer>(weight), std::make_shared<TiedLayer>(weight));
 }
 
-ScheduleOptions options(int num_ranks) {
+ScheduleOptions options_of(int num_ranks) {
   return {.num_microbatches = 8, .num_ranks = num_ranks, .loss = [](const torch::Tensor& output) {
             return output.square().mean();
           }};
@@ -39,7 +39,7 @@ ScheduleOptions options(int num_ranks) {
 TEST(StagesWithOneParameter, AreRefusedOnTwoRanks) {
   const torch::Tensor weight = torch::randn({4, 4}, torch::requires_grad());
   EXPECT_EQ(
-      message_of([&] { Schedule1F1B(tied_stages(weight), options(2)); }),
+      message_of([&] { Schedule1F1B(tied_stages(weight), options_of(2)); }),
       "stage 0 on rank 0 and stage 1 on rank 1 both train the parameter \"weight\", and which "
       "of them adds to its gradient first would be a matter of timing; take all stages from "
       "one Pipe, which knows what they share, or put these stages on one rank");
@@ -52,7 +52,7 @@ TEST(StagesWithOneParameter, TrainItTheSameWayEachTimeOnOneRank) {
   std::vector<torch::Tensor> gradients;
   for (int run = 0; run < 10; ++run) {
     const torch::Tensor weight = start.clone().requires_grad_();
-    ScheduleInterleaved1F1B pipeline(tied_stages(weight), options(1));
+    ScheduleInterleaved1F1B pipeline(tied_stages(weight), options_of(1));
     pipeline.step({inputs});
     gradients.push_back(weight.grad());
     EXPECT_TRUE(torch::equal(gradients.front(), gradients.back())) << "run " << run;
@@ -68,7 +68,7 @@ TEST(StagesWithOneParameter, AreWelcomeOnTwoRanksIfNothingTrainsIt) {
   const torch::Tensor trained = torch::randn({4, 4}, torch::requires_grad());
   Schedule1F1B without_loss(tied_stages(trained), {.num_microbatches = 8});
   EXPECT_EQ(without_loss.eval({inputs}).output.toTensor().size(0), 8);
-  Schedule1F1B frozen(tied_stages(torch::randn({4, 4})), options(2));
+  Schedule1F1B frozen(tied_stages(torch::randn({4, 4})), options_of(2));
   EXPECT_EQ(frozen.eval({inputs}).losses.size(), 8U);
 }
 
@@ -76,7 +76,7 @@ TEST(StagesWithOneParameter, AreRefusedInReplicas) {
   EXPECT_EQ(message_of([] {
               PipelineReplicas replicas(2, [](const Replica& replica) {
                 const torch::Tensor weight = torch::ones({4, 4}, torch::requires_grad());
-                ScheduleOptions own = options(1);
+                ScheduleOptions own = options_of(1);
                 own.data_group = replica.group;
                 return std::make_unique<ScheduleInterleaved1F1B>(tied_stages(weight), own);
               });

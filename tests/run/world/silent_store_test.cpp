@@ -32,28 +32,15 @@ class LockedFile {
   int file_;
 };
 
-constexpr const char* kNoAnswer =
-    "what the ranks share does not answer: the process that holds it, or the one that has used it "
-    "last, is stopped or cut off";
-
-TEST(SilentStore, EndsAnExchangeAtItsTimeout) {
-  const testing::TemporaryFolder folder;
-  World world({.store_file = folder.path("store")});
-  const LockedFile lock(folder.path("store"));
-  EXPECT_EQ(message_of([&] {
-              world.exchange(world.everyone(), "lunch", "soup",
-                             {.timeout = std::chrono::milliseconds(50)});
-            }),
-            kNoAnswer);
-}
-
-TEST(SilentStore, IsNotJoinedAfterTheTimeout) {
+TEST(SilentStore, IsNotWaitedForWithoutEnd) {
   const testing::TemporaryFolder folder;
   const WorldOptions options{.store_file = folder.path("store"),
                              .timeout = std::chrono::milliseconds(50)};
   const World first(options);
   const LockedFile lock(options.store_file);
-  EXPECT_EQ(message_of([&] { World{options}; }), kNoAnswer);
+  EXPECT_EQ(message_of([&] { World{options}; }),
+            "what the ranks share does not answer: the process that holds it, or the one that has "
+            "used it last, is stopped or cut off");
 }
 
 TEST(SilentStore, EndsAWaitWhenTheCallerKnowsBetter) {

@@ -98,6 +98,11 @@ StorePtr connect_to_master(const WorldOptions& options, Server server) {
                   to_string(Endpoint{options.master_address, options.master_port}), cause));
 }
 
+// Under which rank 0 says which attempt it is, counted from 1: a number that nobody has set is 0.
+std::string attempt_key(const WorldOptions& options) {
+  return fmt::format("penstock/{}/attempt", options.token);
+}
+
 StorePtr listen_as_master(const WorldOptions& options) {
   const Endpoint master{options.master_address, options.master_port};
   std::future<StorePtr> listening = connect_alone([options] {
@@ -118,6 +123,7 @@ StorePtr listen_as_master(const WorldOptions& options) {
   }
   try {
     greet(*store);
+    store->add(attempt_key(options), options.attempt + 1);
   } catch (const std::exception& error) {
     let_go_of_server(std::move(store));
     throw_held_up(options, error.what());
@@ -141,11 +147,6 @@ StorePtr part_of_job(const StorePtr& root, const std::string& token, int attempt
                                                 root);
 }
 
-// Under which rank 0 says which attempt it is, counted from 1: a number that nobody has set is 0.
-std::string attempt_key(const WorldOptions& options) {
-  return fmt::format("penstock/{}/attempt", options.token);
-}
-
 // Hosts start a job again one after another. So rank 0 may still be of an earlier attempt: its
 // ranks are told not to wait any more, and the next rank 0 is waited for.
 StorePtr connect_to_own_attempt(const WorldOptions& options) {
@@ -153,6 +154,8 @@ StorePtr connect_to_own_attempt(const WorldOptions& options) {
   constexpr int kUnknown = -1;
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto deadline = now() + options.timeout;
+  // The earlier rank 0 may end at any moment.
+  const auto is_final = [&] { return options.attempt == 0 || now() >= deadline; };
   WorldOptions rest = options;
   do {
     int found = kUnknown;
@@ -166,9 +169,10 @@ StorePtr connect_to_own_attempt(const WorldOptions& options) {
             ->set(kRefusal,
                   bytes_of(fmt::format("rank {} has failed and was started again", options.rank)));
       }
-    } catch (const std::exception&) {
-      // The earlier rank 0 may end at any moment.
-      if (options.attempt == 0 || now() >= deadline) throw;
+    } catch (const WorldError&) {
+      if (is_final()) throw;
+    } catch (const std::exception& error) {
+      if (is_final()) throw_no_answer(options, cause_of(error));
     }
     if (found > options.attempt) {
       throw WorldError(fmt::format(
@@ -192,11 +196,7 @@ StorePtr make_store(const WorldOptions& options) {
     return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
   }
   if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  if (options.rank == 0) {
-    StorePtr store = listen_as_master(options);
-    store->add(attempt_key(options), options.attempt + 1);
-    return store;
-  }
+  if (options.rank == 0) return listen_as_master(options);
   // Without a token, rank 0 makes a new one for each attempt.
   return options.token.empty() ? connect_to_master(options, Server::MayComeLater)
                                : connect_to_own_attempt(options);

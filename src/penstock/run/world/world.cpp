@@ -18,6 +18,7 @@
 #include "penstock/base/assert.h"
 #include "penstock/base/seconds.h"
 #include "penstock/base/text.h"
+#include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/world/internal/host.h"
 #include "penstock/run/world/internal/keys.h"
 
@@ -50,7 +51,11 @@ class Question {
   template <typename Ask>
   Question(const std::shared_ptr<Store>& store, Ask ask) {
     std::packaged_task<Answer()> task(
-        [store, ask = std::move(ask), is_left = is_left_] { return ask(*store, *is_left); });
+        [store = store, ask = std::move(ask), is_left = is_left_]() mutable {
+          // Is let go of before there is an answer: a server ends where its owner waits for that.
+          const std::shared_ptr<Store> asked = std::move(store);
+          return ask(*asked, *is_left);
+        });
     answer_ = task.get_future();
     std::thread(std::move(task)).detach();
   }
@@ -172,14 +177,16 @@ Topic topic_of(const World& world, const Group& group, const std::string& name,
   return topic;
 }
 
-// Asks a question that has an answer by the deadline, unless the store hangs.
+// Asks a question that has an answer by the deadline, unless the store hangs. A port that hangs is
+// left to libtorch, which notices: ranks that are still to connect end before rank 0 does then.
 template <typename Ask>
 auto ask_until(Clock::time_point deadline, const std::shared_ptr<Store>& store, const Ask& ask,
                const std::function<void()>& look = {}) {
+  const auto end = std::max(deadline, Clock::now() + longest_answer({})) + kAnswerTime;
   Question<std::invoke_result_t<Ask, Store&, const std::atomic<bool>&>> question(store, ask);
   return question.wait([&] {
     if (look) look();
-    if (Clock::now() < deadline + kAnswerTime) return;
+    if (Clock::now() < end) return;
     throw WorldError(
         "what the ranks share does not answer: the process that holds it, or the one that has "
         "used it last, is stopped or cut off");
