@@ -5,10 +5,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -357,48 +355,6 @@ TEST_F(WorldTest, SaysThatOnlyRankZeroHasAToken) {
                                  "another /tmp: set PENSTOCK_TOKEN to the same random text"));
 }
 
-TEST(LocalToken, IsReadByItsUserUntilItEnds) {
-  const testing::TemporaryFolder folder;
-  const std::filesystem::path own = folder.path("own");
-  EXPECT_EQ(read_local_token(own, 1), "");
-  {
-    LocalToken token(own, 1);
-    EXPECT_EQ(token.text().size(), 32U);
-    EXPECT_EQ(read_local_token(own, 1), "") << "before the port is known to be ours";
-    token.publish();
-    EXPECT_EQ(read_local_token(own, 1), token.text());
-    EXPECT_EQ(read_local_token(own, 2), "");
-    EXPECT_NE(LocalToken(own, 2).text(), token.text());
-  }
-  EXPECT_EQ(read_local_token(own, 1), "");
-  EXPECT_TRUE(std::filesystem::is_empty(own));
-}
-
-TEST(LocalToken, TrustsNoFolderThatOthersCanUse) {
-  const testing::TemporaryFolder folder;
-  const std::filesystem::path open = folder.path("open");
-  std::filesystem::create_directory(open);
-  std::filesystem::permissions(open, std::filesystem::perms::others_read,
-                               std::filesystem::perm_options::add);
-  const auto error_of = [&](const std::function<void()>& call) -> std::string {
-    try {
-      call();
-      return "nothing was thrown";
-    } catch (const WorldError& error) {
-      return error.what();
-    }
-  };
-  const std::string expected = fmt::format(
-      "ranks without a token leave one for each other in \"{}\", but others may look into it; set "
-      "PENSTOCK_TOKEN to the same random text for all of them",
-      open.string());
-  EXPECT_EQ(error_of([&] { const LocalToken token(open, 1); }), expected);
-  EXPECT_EQ(error_of([&] { read_local_token(open, 1); }), expected);
-  const std::filesystem::path file = folder.path("file");
-  std::ofstream(file).put('x');
-  EXPECT_THAT(error_of([&] { const LocalToken token(file, 1); }), HasSubstr("that is no folder"));
-}
-
 TEST_F(WorldTest, NamesTheRanksThatDoNotComeToAnExchange) {
   std::vector<WorldOptions> ranks = {in_file(0, 2), in_file(1, 2)};
   ranks[0].timeout = std::chrono::seconds(1);
@@ -436,107 +392,6 @@ TEST(WorldOptions, RefusesRanksThatAreNotThere) {
 TEST(WorldOptions, NeedNoMeetingPlaceForOneRank) {
   World world(WorldOptions{});
   EXPECT_THAT(world.exchange(world.everyone(), "topic", "value"), ElementsAre("value"));
-}
-
-using Variables = std::map<std::string, std::string>;
-
-WorldOptions options_from(const Variables& variables) {
-  return world_options_from_environment([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
-
-std::string error_from(const Variables& variables) {
-  try {
-    options_from(variables);
-    return "nothing was thrown";
-  } catch (const ArgumentError& error) {
-    return error.what();
-  }
-}
-
-TEST(WorldOptionsFromEnvironment, TakesWhatTorchrunSets) {
-  const WorldOptions options = options_from({{"RANK", "3"},
-                                             {"WORLD_SIZE", "8"},
-                                             {"LOCAL_RANK", "1"},
-                                             {"MASTER_ADDR", "node7"},
-                                             {"MASTER_PORT", "1234"},
-                                             {"SLURM_PROCID", "5"}});
-  EXPECT_EQ(options.rank, 3);
-  EXPECT_EQ(options.size, 8);
-  EXPECT_EQ(options.local_rank, 1);
-  EXPECT_EQ(options.master_address, "node7");
-  EXPECT_EQ(options.master_port, 1234);
-}
-
-TEST(WorldOptionsFromEnvironment, TakesWhatMpirunAndSrunSet) {
-  const WorldOptions mpi = options_from({{"OMPI_COMM_WORLD_RANK", "1"},
-                                         {"OMPI_COMM_WORLD_SIZE", "2"},
-                                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                         {"MASTER_ADDR", "a"}});
-  EXPECT_EQ(mpi.rank, 1);
-  EXPECT_EQ(mpi.size, 2);
-  EXPECT_EQ(mpi.local_rank, 1);
-  EXPECT_EQ(mpi.master_port, 29500);
-  const WorldOptions slurm = options_from(
-      {{"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "2"}, {"MASTER_ADDR", "a"}});
-  EXPECT_EQ(slurm.rank, 6);
-  EXPECT_EQ(slurm.size, 7);
-  EXPECT_EQ(slurm.local_rank, 2);
-}
-
-TEST(WorldOptionsFromEnvironment, TakesWhatTheLauncherAdds) {
-  const WorldOptions options = options_from({{"RANK", "0"},
-                                             {"WORLD_SIZE", "2"},
-                                             {"MASTER_ADDR", "127.0.0.1"},
-                                             {"PENSTOCK_TOKEN", "secret"},
-                                             {"PENSTOCK_STORE", "/tmp/store"},
-                                             {"PENSTOCK_RESTARTS", "2"}});
-  EXPECT_EQ(options.attempt, 2);
-  EXPECT_EQ(options.token, "secret");
-  EXPECT_EQ(options.store_file, "/tmp/store");
-}
-
-TEST(WorldOptionsFromEnvironment, NamesTheVariableThatIsWrong) {
-  EXPECT_THAT(error_from({}), StartsWith("the environment does not say which rank this is; start"));
-  EXPECT_EQ(error_from({{"RANK", "0"}}),
-            "the environment variable WORLD_SIZE is missing, although RANK is set");
-  EXPECT_EQ(error_from({{"WORLD_SIZE", "2"}}),
-            "the environment variable RANK is missing, although WORLD_SIZE is set");
-  EXPECT_EQ(error_from({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
-            "the environment variable RANK is \"2\"; expected a number from 0 to 1");
-  EXPECT_EQ(error_from({{"RANK", "0"}, {"WORLD_SIZE", "2x"}}),
-            "the environment variable WORLD_SIZE is \"2x\"; expected a number of at least 1");
-  EXPECT_THAT(error_from({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-              StartsWith("the environment variable MASTER_ADDR is missing; the 2 ranks meet at"));
-  EXPECT_EQ(
-      error_from(
-          {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
-      "the environment variable MASTER_PORT is \"70000\"; expected a number from 1 to 65535");
-}
-
-TEST(Mesh, PutsEachRankInAPipelineAndADataGroup) {
-  const Mesh mesh(6, {.pipeline = 3, .data = 2});
-  EXPECT_THAT(mesh.pipeline_of(0).ranks, ElementsAre(0, 2, 4));
-  EXPECT_THAT(mesh.pipeline_of(5).ranks, ElementsAre(1, 3, 5));
-  EXPECT_THAT(mesh.data_group_of(0).ranks, ElementsAre(0, 1));
-  EXPECT_THAT(mesh.data_group_of(5).ranks, ElementsAre(4, 5));
-  EXPECT_EQ(mesh.pipeline_of(4).rank_of(4), 2);
-  EXPECT_EQ(mesh.pipeline_of(4).rank_of(5), Group::kNotAMember);
-  EXPECT_EQ(mesh.pipeline_of(0).name, mesh.pipeline_of(4).name);
-  EXPECT_NE(mesh.pipeline_of(0).name, mesh.pipeline_of(1).name);
-  EXPECT_NE(mesh.pipeline_of(0).name, mesh.data_group_of(0).name);
-}
-
-TEST(Mesh, RefusesShapesThatDoNotFit) {
-  try {
-    const Mesh mesh(6, {.pipeline = 4, .data = 2});
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const ArgumentError& error) {
-    EXPECT_STREQ(error.what(),
-                 "a mesh of 4 pipeline ranks x 2 pipelines needs 8 ranks, but there are 6");
-  }
 }
 
 }  // namespace
