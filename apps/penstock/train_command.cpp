@@ -55,12 +55,13 @@ constexpr const char* kStream = "-";
 // For the checkpoint of a run that was given no folder and is interrupted. What is there already is
 // somebody else's.
 std::string unused_folder() {
-  const std::string name = "penstock-checkpoint";
+  constexpr const char* kName = "penstock-checkpoint";
+  std::string name = kName;
   std::error_code ignored;  // what cannot be looked at cannot be written to: saving says so
-  if (!std::filesystem::exists(name, ignored)) return name;
-  int number = 2;
-  while (std::filesystem::exists(fmt::format("{}-{}", name, number), ignored)) ++number;
-  return fmt::format("{}-{}", name, number);
+  for (int number = 2; std::filesystem::exists(name, ignored); ++number) {
+    name = fmt::format("{}-{}", kName, number);
+  }
+  return name;
 }
 
 void require_backwards(const PipelinePlan& plan) {

@@ -147,7 +147,7 @@ std::string TrainProgress::bar(const StepFigures& figures) const {
   constexpr int kWidest = 40;
   constexpr int kFrame = 4;  // its ends, and a blank on its right and on that of the text
   const int columns = talk_.columns();
-  const std::string text =
+  std::string text =
       joined(fields(figures), static_cast<std::size_t>(std::max(1, columns - kFrame - kNarrowest)));
   const int room = columns - kFrame - static_cast<int>(text.size());
   if (room < kNarrowest) return text;
