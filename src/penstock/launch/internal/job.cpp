@@ -75,8 +75,10 @@ Job::~Job() {
 void Job::run() {
   while (is_running()) {
     wait_for_news();
+    // Before ends are looked for: the news of a later one is kept for the next turn.
+    const std::vector<int> signals = signals_.take();
     note_ends();
-    for (const int signal : signals_.take()) forward(signal);
+    for (const int signal : signals) forward(signal);
     if (output_.is_broken() && !was_interrupted()) forward(SIGPIPE);
     if (deadline_ && Clock::now() >= *deadline_) press_harder();
   }
