@@ -143,8 +143,15 @@ TEST_F(LaunchedTraining, StartsAgainFromTheLastCheckpoint) {
   EXPECT_EQ(result.exit_status, 0) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("starting all ranks again, restart 1 of 1"));
   EXPECT_THAT(result.output, ContainsRegex("\\[0\\] going on from run/step-0000"));
+  // Where a model is cut is a matter of measured times; one rank writes it to the same files.
+  for (const std::string folder : {"whole", "run"}) {
+    ASSERT_EQ(
+        run("train --resume --ranks 1 --steps 61 --sample 0 --no-report --checkpoint " + folder)
+            .exit_status,
+        0);
+  }
   const ProgramResult difference =
-      run_shell("cd '" + folder_.path("") + "' && diff -r whole/step-00000060 run/step-00000060");
+      run_shell("cd '" + folder_.path("") + "' && diff -r whole/step-00000061 run/step-00000061");
   EXPECT_EQ(difference.exit_status, 0) << difference.output;
 }
 
