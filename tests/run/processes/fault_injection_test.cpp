@@ -109,6 +109,29 @@ class FaultInjection : public ::testing::TestWithParam<const char*> {
   const Leftovers leftovers_;
 
   void expect_nothing_left() const { EXPECT_EQ(leftovers_.find(), ""); }
+
+  // Kills each rank at one of `every` actions, and stops it in the middle. Returns how stops ended.
+  Tally expect_named_at_some_actions(const std::string& what, int every, FaultyRun run) const {
+    const Schedule program = program_of(shape_);
+    std::vector<Fault> kills;
+    std::vector<Fault> stops;
+    for (int rank = 0; rank < program.num_ranks(); ++rank) {
+      const int num_actions = static_cast<int>(program.actions_of(rank).size());
+      for (int step = rank; step < num_actions; step += every) kills.push_back({rank, step});
+      stops.push_back({rank, num_actions / 2, SIGSTOP});
+    }
+    run.num_ranks = shape_.num_ranks;
+    run.train = training_of(shape_);
+    run.deadline = std::chrono::seconds(20);
+    run.bound_s = 2;
+    expect_all_named(("killed " + what).c_str(), inject(run, kills));
+    run.deadline = std::chrono::seconds(1);
+    run.bound_s = 1 + 2;
+    const Tally stopped = inject(run, stops);
+    expect_all_named(("stopped " + what).c_str(), stopped);
+    expect_nothing_left();
+    return stopped;
+  }
 };
 
 TEST_P(FaultInjection, AllSurvivorsNameTheRankThatWasKilledAtAnyAction) {
@@ -142,52 +165,15 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankThatWasStopped) {
   expect_nothing_left();
 }
 
-// The same over Gloo, at some of the actions.
 TEST_P(FaultInjection, AllSurvivorsNameTheRankOverGloo) {
-  constexpr int kEvery = 5;
-  const Schedule program = program_of(shape_);
-  std::vector<Fault> kills;
-  std::vector<Fault> stops;
-  for (int rank = 0; rank < program.num_ranks(); ++rank) {
-    const int num_actions = static_cast<int>(program.actions_of(rank).size());
-    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
-    stops.push_back({rank, num_actions / 2, SIGSTOP});
-  }
-  FaultyRun run{.num_ranks = shape_.num_ranks,
-                .train = training_of(shape_),
-                .transport = TransportKind::Gloo,
-                .deadline = std::chrono::seconds(20),
-                .bound_s = 2};
-  expect_all_named("killed over Gloo", inject(run, kills));
-  run.deadline = std::chrono::seconds(1);
-  run.bound_s = 1 + 2;
-  expect_all_named("stopped over Gloo", inject(run, stops));
-  expect_nothing_left();
+  expect_named_at_some_actions("over Gloo", 5, {.transport = TransportKind::Gloo});
 }
 
-// The same for ranks that meet in a file, as those of one host do that the launcher has started.
+// As ranks of one host do that the launcher has started.
 TEST_P(FaultInjection, AllSurvivorsNameTheRankOfAFile) {
-  constexpr int kEvery = 4;
-  const Schedule program = program_of(shape_);
-  std::vector<Fault> kills;
-  std::vector<Fault> stops;
-  for (int rank = 0; rank < program.num_ranks(); ++rank) {
-    const int num_actions = static_cast<int>(program.actions_of(rank).size());
-    for (int step = rank; step < num_actions; step += kEvery) kills.push_back({rank, step});
-    stops.push_back({rank, num_actions / 2, SIGSTOP});
-  }
-  FaultyRun run{.num_ranks = shape_.num_ranks,
-                .train = training_of(shape_),
-                .deadline = std::chrono::seconds(20),
-                .bound_s = 2,
-                .meeting = Meeting::File};
-  expect_all_named("killed, met in a file", inject(run, kills));
-  run.deadline = std::chrono::seconds(1);
-  run.bound_s = 1 + 2;
-  const Tally tally = inject(run, stops);
-  expect_all_named("stopped, met in a file", tally);
-  EXPECT_THAT(tally.text, HasSubstr("does not answer")) << "the others say where they are";
-  expect_nothing_left();
+  const Tally stopped =
+      expect_named_at_some_actions("after meeting in a file", 4, {.meeting = Meeting::File});
+  EXPECT_THAT(stopped.text, HasSubstr("does not answer")) << "the others say where they are";
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, FaultInjection, ::testing::Values("1F1B", "ZBVZeroBubble"),

@@ -24,7 +24,7 @@ struct Fault {
 // Processes that train until something happens.
 struct FaultyRun {
   int num_ranks = 3;
-  std::function<std::string(const TrainingOptions&)> train;  // what each of them does
+  std::function<std::string(const TrainingOptions&)> train = {};  // what each of them does
   TransportKind transport = TransportKind::Automatic;
   std::chrono::nanoseconds deadline = {};
   double bound_s = 0;  // from the fault to the error on every other rank
