@@ -16,7 +16,7 @@ help:
 	@echo 'make test     build everything and run all tests'
 	@echo 'make build    build the program; it is left at build/penstock'
 	@echo 'make lint     check format, clang-tidy findings, layers and headers'
-	@echo 'make asan     run all tests under the address and undefined-behaviour sanitizers'
+	@echo 'make asan     run the tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan     run the tests of threads under the thread sanitizer'
 	@echo 'make fuzz     fuzz the readers for FUZZ_SECONDS (now $(FUZZ_SECONDS))'
 	@echo 'make bench    run the benchmarks'
@@ -62,7 +62,7 @@ lint:
 	@tools/run_clang_tidy.sh build/tidy src apps
 
 asan:
-	$(say) 'Building and running all tests with the address and undefined-behaviour sanitizers'
+	$(say) 'Building and running the tests with the address and undefined-behaviour sanitizers'
 	@tools/install_packages.sh build run bench test
 	@tools/build.sh asan
 	@ctest --preset asan --progress
