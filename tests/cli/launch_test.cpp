@@ -227,6 +227,13 @@ TEST(Launch, ForwardsSignals) {
   EXPECT_EQ(result.output, "[0] got it\n[1] got it\n");
 }
 
+TEST(Launch, TakesSignalsThatComeTogetherForOne) {
+  const ProgramResult result = run_shell(with_running_job(
+      "while :; do sleep 0.05; done", "kill -TERM $job; kill -INT $job; wait $job; exit $?",
+      "trap \"sleep 0.1; exit 0\" INT TERM"));
+  EXPECT_EQ(result.exit_status, 0) << result.errors;
+}
+
 TEST(Launch, EndsWithTheStatusOfTheSignalThatItGot) {
   const std::vector<std::pair<std::string, int>> signals = {
       {"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"TERM", 15}};

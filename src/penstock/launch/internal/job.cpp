@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "penstock/base/second_signal.h"
 #include "penstock/launch/internal/strays.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): unistd.h has it for GNU only
@@ -167,9 +168,12 @@ void Job::forward(int signal) {
     for (const RankProcess& rank : ranks_) kill(rank.pid, signal);
     return;
   }
+  const Clock::time_point now = Clock::now();
+  if (was_interrupted() && now - interrupted_at_ < kSecondSignalAfter) return;
   signal_all(was_interrupted() ? SIGKILL : signal == SIGPIPE ? SIGTERM : signal);
   if (!was_interrupted()) {
-    deadline_ = Clock::now() + options_.grace;
+    deadline_ = now + options_.grace;
+    interrupted_at_ = now;
     interruption_ = signal;
   }
   is_terminated_ = is_terminated_ || signal == SIGTERM || signal == SIGPIPE;

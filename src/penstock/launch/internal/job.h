@@ -55,6 +55,7 @@ class Job {
   std::vector<RankProcess> ranks_;
   std::optional<Clock::time_point> deadline_;  // after which ranks are made to end
   int interruption_ = 0;                       // the first signal that was passed on to the ranks
+  Clock::time_point interrupted_at_;           // when it was
   bool is_terminated_ = false;                 // ranks have got SIGTERM; SIGKILL is next
   int exit_code_ = 0;
 };
