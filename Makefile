@@ -70,7 +70,7 @@ asan:
 tsan:
 	$(say) 'Building and running the tests of threads with the thread sanitizer'
 	@tools/install_packages.sh build run bench test
-	@tools/build.sh tsan autograd_tests pipeline_tests training_tests transport_tests data_parallel_tests
+	@tools/build.sh tsan autograd_tests pipeline_tests training_tests transport_tests
 	@run() { \
 	  TSAN_OPTIONS="report_mutex_bugs=0 suppressions=$(CURDIR)/tests/run/tsan.supp" \
 	    build/tsan/tests/run/$$1 --gtest_brief=1 --gtest_filter="$$2"; \
@@ -78,8 +78,7 @@ tsan:
 	run autograd_tests 'BackwardGraph.*Thread*' && \
 	run transport_tests '-SharedMemory*:Gloo*:OpenTransport*' && \
 	run pipeline_tests '-*_p4_*:*_p3_*:*_p1_*' && \
-	run training_tests '-*Processes*:*CopiesOf*' && \
-	run data_parallel_tests '*'
+	run training_tests '-*Processes*:*CopiesOf*'
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'

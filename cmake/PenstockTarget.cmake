@@ -32,20 +32,28 @@ function(penstock_reuse_torch_header target)
   if(TARGET penstock_torch_test_header)
     # As the header has.
     target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)
-    target_compile_options(${target} PRIVATE ${PENSTOCK_TEST_FLAGS})
+    target_compile_options(${target} PRIVATE ${PENSTOCK_LIBTORCH_FLAGS})
     target_precompile_headers(${target} REUSE_FROM penstock_torch_test_header)
   endif()
 endfunction()
 
-# penstock_batch_by_layer(<target>): after its sources are known. A unity build then compiles those of
-# one layer together, so that names in unnamed namespaces are unique if they are so in a layer.
+# penstock_batch_by_layer(<target> [<layer>+<layer>...]...): after its sources are known. A unity build
+# then compiles those of one layer together, and those of layers that are given as one, for they include
+# the same headers. Names in unnamed namespaces must be unique there.
 function(penstock_batch_by_layer target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
   target_compile_options(${target} PRIVATE -Wshadow)
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     if(source MATCHES "^(plan/)?([^/]+)/")
-      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${CMAKE_MATCH_2}")
+      set(layer "${CMAKE_MATCH_2}")
+      set(batch "${layer}")
+      foreach(layers IN LISTS ARGN)
+        if("+${layers}+" MATCHES "\\+${layer}\\+")
+          string(REPLACE "+" "_" batch "${layers}")
+        endif()
+      endforeach()
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${batch}")
     endif()
   endforeach()
 endfunction()

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const auto kTwice = [](const torch::Tensor& input) { return input * 2; };
 

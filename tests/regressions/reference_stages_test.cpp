@@ -23,7 +23,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The schedules of one rank per stage, with whole and with split backwards.
 constexpr std::array<const char*, 3> kSchedules = {"GPipe", "1F1B", "ZB-H1"};
@@ -131,10 +131,10 @@ TEST(Regressions, AStepThatTrainsNothingIsAnErrorUnlessAllowed) {
            .allows_detached_loss = allows_detached_loss});
       return message_of([&] { pipeline.step({torch::ones({2})}, {.target = torch::ones({2})}); });
     };
-    EXPECT_THAT(train(false),
-                AllOf(testing::StartsWith("rank 1, step 1 (1F0): the loss of microbatch 0 on stage "
-                                          "1 does not depend on anything that requires a gradient"),
-                      HasSubstr("set ScheduleOptions::allows_detached_loss")))
+    EXPECT_THAT(train(false), AllOf(::testing::StartsWith(
+                                        "rank 1, step 1 (1F0): the loss of microbatch 0 on stage "
+                                        "1 does not depend on anything that requires a gradient"),
+                                    HasSubstr("set ScheduleOptions::allows_detached_loss")))
         << name;
     EXPECT_EQ(train(true), "nothing was thrown") << name;
     EXPECT_FALSE(weight.grad().defined()) << name;

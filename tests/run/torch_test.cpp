@@ -7,12 +7,12 @@ namespace {
 
 // Sums depend on the number of threads inside of an operator; with one, they are the same on every
 // machine and in every rank.
-class OneIntraOpThread : public testing::Environment {
+class OneIntraOpThread : public ::testing::Environment {
   void SetUp() override { at::set_num_threads(1); }
 };
 
-const testing::Environment* const one_intra_op_thread =
-    testing::AddGlobalTestEnvironment(new OneIntraOpThread);
+const ::testing::Environment* const one_intra_op_thread =
+    ::testing::AddGlobalTestEnvironment(new OneIntraOpThread);
 
 }  // namespace
 }  // namespace penstock

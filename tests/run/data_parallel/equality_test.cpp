@@ -106,7 +106,7 @@ void expect_like_ruler(const TestModel& model, const Schedule& order, Spread spr
   }
 }
 
-class EveryReplicatedSchedule : public testing::TestWithParam<EqualityCase> {};
+class EveryReplicatedSchedule : public ::testing::TestWithParam<EqualityCase> {};
 
 TEST_P(EveryReplicatedSchedule, TrainsLikeOneProcessInTheDocumentedOrder) {
   const auto& [name, spread] = GetParam();
@@ -118,8 +118,8 @@ TEST_P(EveryReplicatedSchedule, TrainsLikeOneProcessInTheDocumentedOrder) {
                     {.max_active_stages = spread == Spread::Sharded ? 1 : 3});
 }
 
-INSTANTIATE_TEST_SUITE_P(DataParallel, EveryReplicatedSchedule, testing::ValuesIn(equality_cases()),
-                         [](const auto& instance) {
+INSTANTIATE_TEST_SUITE_P(DataParallel, EveryReplicatedSchedule,
+                         ::testing::ValuesIn(equality_cases()), [](const auto& instance) {
                            std::string name = instance.param.schedule;
                            std::erase_if(name,
                                          [](char letter) { return std::isalnum(letter) == 0; });

@@ -21,9 +21,9 @@
 namespace penstock {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(PipelineReplicas, StopTogetherAndGoOnAfterwards) {
   for (const bool is_sharded : {false, true}) {

@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-using testing::IsEmpty;
+using ::testing::IsEmpty;
 
 constexpr int kMicrobatches = 6;
 constexpr int kWidth = 4;
@@ -169,7 +169,7 @@ class ThreadRanks {
   Ranks ranks_;
 };
 
-class Allocations : public testing::TestWithParam<Settings> {};
+class Allocations : public ::testing::TestWithParam<Settings> {};
 
 TEST_P(Allocations, AreLeftToLibtorchAfterTheFirstStep) {
   ThreadRanks ranks(GetParam());
@@ -179,11 +179,11 @@ TEST_P(Allocations, AreLeftToLibtorchAfterTheFirstStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EverySchedule, Allocations,
-                         testing::Values(Settings{"GPipe"}, Settings{"1F1B"},
-                                         Settings{"Interleaved1F1B"}, Settings{"ZBVZeroBubble"},
-                                         Settings{"DualPipeV"},
-                                         Settings{"ZBVZeroBubble", true, WeightGradients::Fused},
-                                         Settings{"1F1B", false}),
+                         ::testing::Values(Settings{"GPipe"}, Settings{"1F1B"},
+                                           Settings{"Interleaved1F1B"}, Settings{"ZBVZeroBubble"},
+                                           Settings{"DualPipeV"},
+                                           Settings{"ZBVZeroBubble", true, WeightGradients::Fused},
+                                           Settings{"1F1B", false}),
                          [](const auto& instance) {
                            const Settings& settings = instance.param;
                            return settings.schedule + (settings.is_training ? "" : "_eval") +
@@ -212,7 +212,7 @@ TEST(AllocationLog, SeesWhatACustomFunctionAllocates) {
   EXPECT_EQ(AllocationLog::own().size(), 1U);
 }
 
-class AllocationsOverProcesses : public testing::TestWithParam<TransportKind> {};
+class AllocationsOverProcesses : public ::testing::TestWithParam<TransportKind> {};
 
 // Gloo allocates, in libtorch, for every message; what is ours does not.
 TEST_P(AllocationsOverProcesses, AreLeftToLibtorchAfterTheFirstSteps) {
@@ -247,7 +247,7 @@ TEST_P(AllocationsOverProcesses, AreSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Processes, AllocationsOverProcesses,
-                         testing::Values(TransportKind::SharedMemory, TransportKind::Gloo),
+                         ::testing::Values(TransportKind::SharedMemory, TransportKind::Gloo),
                          [](const auto& instance) {
                            return instance.param == TransportKind::Gloo ? "Gloo" : "SharedMemory";
                          });

@@ -13,11 +13,12 @@
 #include "penstock/run/random/random_scope.h"
 #include "tests/run/graph/graphs.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/names_of.h"
 
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // How many references there are to a tensor while an operator has it.
 torch::Tensor count_uses(const torch::Tensor& tensor) {
@@ -251,7 +252,7 @@ TEST(GraphModule, NamesTheOperatorThatFailed) {
   const std::string message = message_of([&] { module->forward({torch::ones({2, 5})}, {}); });
   EXPECT_THAT(message, HasSubstr("aten::addmm in layers.3.fc: "));
   EXPECT_THAT(message, HasSubstr("2x5"));
-  EXPECT_THAT(message, testing::Not(HasSubstr("frame #0")));
+  EXPECT_THAT(message, ::testing::Not(HasSubstr("frame #0")));
   EXPECT_EQ(module->forward({torch::ones({2, 4})}, {}).toTensor().size(1), 3) << "works again";
 }
 
@@ -299,12 +300,6 @@ TEST(GraphModule, OfALaterStageTakesNoNames) {
               module->forward({}, {{"x", torch::ones({1, 4})}});
             }),
             R"(the stage takes no inputs by name, but was given "x")");
-}
-
-std::vector<std::string> names_of(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
 }
 
 TEST(GraphModule, ListsTensorsByTheirNamesInTheModel) {

@@ -45,7 +45,7 @@ torch::Tensor by_hand(const torch::Tensor& query, const torch::Tensor& key,
   return (query.matmul(key.transpose(-2, -1)) * scale + mask).softmax(-1).matmul(value);
 }
 
-class ScaledDotProductAttention : public testing::Test {
+class ScaledDotProductAttention : public ::testing::Test {
  protected:
   torch::Tensor query_ = tensor_of({2, 4, 3, 5}, 1);
   torch::Tensor key_ = tensor_of({2, 4, 6, 5}, 2);
@@ -108,8 +108,8 @@ TEST_F(ScaledDotProductAttention, RefusesAMaskThatIsAlsoCausal) {
     call_attention(query_, key_, value_, {.mask = none_, .is_causal = true});
     FAIL() << "nothing was thrown";
   } catch (const c10::Error& error) {
-    EXPECT_THAT(error.what(),
-                testing::AllOf(testing::HasSubstr("attn_mask"), testing::HasSubstr("is_causal")));
+    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("attn_mask"),
+                                               ::testing::HasSubstr("is_causal")));
   }
 }
 

@@ -33,7 +33,7 @@ void expect_close(const c10::IValue& found, const c10::IValue& expected) {
   }
 }
 
-class Fixtures : public testing::TestWithParam<std::string> {};
+class Fixtures : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Fixtures, ComputeWhatTheNewerPyTorchComputed) {
   const Fixture fixture = read_fixture(GetParam());
@@ -60,7 +60,7 @@ TEST_P(Fixtures, ComputeWhatTheNewerPyTorchComputed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pipe, Fixtures, testing::ValuesIn(fixture_names()),
+INSTANTIATE_TEST_SUITE_P(Pipe, Fixtures, ::testing::ValuesIn(fixture_names()),
                          [](const auto& instance) { return instance.param; });
 
 TEST(FixtureFiles, AreAllTested) {
@@ -72,7 +72,7 @@ TEST(FixtureFiles, AreAllTested) {
       files.insert(name.stem().string());
     }
   }
-  EXPECT_THAT(fixture_names(), testing::UnorderedElementsAreArray(files));
+  EXPECT_THAT(fixture_names(), ::testing::UnorderedElementsAreArray(files));
 }
 
 }  // namespace

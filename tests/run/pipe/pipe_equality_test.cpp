@@ -173,7 +173,7 @@ void PrintTo(const Case& test, std::ostream* out) {
   *out << test.model.name << " by " << name_of(test.cut) << " into " << test.num_stages;
 }
 
-class PipeEquality : public testing::TestWithParam<Case> {};
+class PipeEquality : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PipeEquality, TrainsAsInOnePiece) {
   const Case& test = GetParam();
@@ -205,8 +205,8 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PipeEquality, testing::ValuesIn(all_cases()),
-                         [](const testing::TestParamInfo<Case>& test) {
+INSTANTIATE_TEST_SUITE_P(Models, PipeEquality, ::testing::ValuesIn(all_cases()),
+                         [](const ::testing::TestParamInfo<Case>& test) {
                            return test.param.model.name + "_" + name_of(test.param.cut) + "_" +
                                   std::to_string(test.param.num_stages);
                          });

@@ -10,20 +10,15 @@
 #include "penstock/run/pipe/pipe_sequential.h"
 #include "tests/run/pipe/sources.h"
 #include "tests/run/support/message_of.h"
+#include "tests/run/support/names_of.h"
 #include "tests/run/support/whole_models.h"
 
 namespace penstock {
 namespace {
 
 namespace nn = torch::nn;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-std::vector<std::string> names_of(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
-}
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(PipeSplit, DoesNothingWhenTheModelRuns) {
   pipe_split();

@@ -43,7 +43,7 @@ std::shared_ptr<Repeated> make_repeated() {
   return std::make_shared<Repeated>();
 }
 
-class MultiUseRules : public testing::TestWithParam<MultiUse> {};
+class MultiUseRules : public ::testing::TestWithParam<MultiUse> {};
 
 TEST_P(MultiUseRules, GiveTheGradientsOfTheUncutModel) {
   torch::manual_seed(22);
@@ -74,7 +74,8 @@ TEST_P(MultiUseRules, GiveTheGradientsOfTheUncutModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, MultiUseRules, testing::Values(MultiUse::Replicate, MultiUse::Transmit),
+INSTANTIATE_TEST_SUITE_P(, MultiUseRules,
+                         ::testing::Values(MultiUse::Replicate, MultiUse::Transmit),
                          [](const auto& instance) {
                            return instance.param == MultiUse::Replicate ? "Replicate" : "Transmit";
                          });
@@ -83,7 +84,7 @@ TEST(MultiUse, MayBeGivenByParameter) {
   const auto model = make_repeated();
   const Pipe pipe = pipeline(model, {torch::randn({2, 6})},
                              {.graph = {.multi_use_of = {{"layer.weight", MultiUse::Transmit}}}});
-  EXPECT_THAT(pipe.info().shared_parameters, testing::ElementsAre("layer.bias"));
+  EXPECT_THAT(pipe.info().shared_parameters, ::testing::ElementsAre("layer.bias"));
   EXPECT_EQ(message_of([&] {
               pipeline(model, {torch::randn({2, 6})},
                        {.graph = {.multi_use_of = {{"layer.wait", MultiUse::Transmit}}}});
@@ -163,7 +164,7 @@ TEST(Dropout, DependsNeitherOnTheCutNorOnTheSchedule) {
         pipeline(model, {inputs.slice(0, 0, 2)}, {.split_policy = split_by_parameters(num_stages)});
     for (const char* schedule : {"GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"}) {
       if (num_stages == 1 && std::string(schedule) == "ZBVZeroBubble") continue;
-      SCOPED_TRACE(testing::Message() << schedule << " of " << num_stages << " stages");
+      SCOPED_TRACE(::testing::Message() << schedule << " of " << num_stages << " stages");
       ScheduleOptions options{.num_microbatches = 4, .loss = squared_error};
       if (std::string(schedule) == "Interleaved1F1B") options.num_ranks = (num_stages + 1) / 2;
       const auto pipeline = get_schedule_class(schedule)(pipe.build_stages(), options);

@@ -13,7 +13,7 @@ namespace penstock {
 namespace {
 
 namespace nn = torch::nn;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Pipe, NamesTheNearestModules) {
   nn::Sequential model = three_layers();

@@ -26,7 +26,7 @@ c10::IValue run_files(const std::filesystem::path& folder, int num_stages,
   return {};
 }
 
-class SaveStages : public testing::TestWithParam<WholeModel> {};
+class SaveStages : public ::testing::TestWithParam<WholeModel> {};
 
 TEST_P(SaveStages, WritesFilesThatComputeWhatTheModelComputes) {
   const auto module = GetParam().make();
@@ -36,7 +36,7 @@ TEST_P(SaveStages, WritesFilesThatComputeWhatTheModelComputes) {
   const std::vector<StageGraph> stages =
       split_graph(model, split_by_parameters(3)(model, {inputs, {}}));
   const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / ("penstock_stages_" + GetParam().name);
+      std::filesystem::path(::testing::TempDir()) / ("penstock_stages_" + GetParam().name);
   std::filesystem::remove_all(folder);
   save_stages(stages, folder);
 
@@ -63,7 +63,7 @@ TEST_P(SaveStages, WritesFilesThatComputeWhatTheModelComputes) {
   std::filesystem::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SaveStages, testing::ValuesIn(all_whole_models()),
+INSTANTIATE_TEST_SUITE_P(Models, SaveStages, ::testing::ValuesIn(all_whole_models()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -92,7 +92,7 @@ Result train_piped(const Fixture& fixture, int num_stages, const char* schedule)
   return result;
 }
 
-class ScriptPipe : public testing::TestWithParam<std::string> {};
+class ScriptPipe : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ScriptPipe, TrainsAsInOnePiece) {
   const Fixture fixture = read_fixture(GetParam());
@@ -107,7 +107,7 @@ TEST_P(ScriptPipe, TrainsAsInOnePiece) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ScriptPipe, testing::ValuesIn(fixture_names()),
+INSTANTIATE_TEST_SUITE_P(Files, ScriptPipe, ::testing::ValuesIn(fixture_names()),
                          [](const auto& instance) { return instance.param; });
 
 }  // namespace

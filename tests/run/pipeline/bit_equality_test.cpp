@@ -79,7 +79,7 @@ void expect_bit_equal(const TestModel& model, const Schedule& schedule) {
   EXPECT_EQ(pipeline.peak_activations(), check(pipeline.program()).peak_activations);
 }
 
-class EverySchedule : public testing::TestWithParam<NamedShape> {};
+class EverySchedule : public ::testing::TestWithParam<NamedShape> {};
 
 TEST_P(EverySchedule, TrainsLikeOneThread) {
   const Schedule order = make_schedule(GetParam());
@@ -89,7 +89,7 @@ TEST_P(EverySchedule, TrainsLikeOneThread) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BitEquality, EverySchedule, testing::ValuesIn(training_shapes()),
+INSTANTIATE_TEST_SUITE_P(BitEquality, EverySchedule, ::testing::ValuesIn(training_shapes()),
                          [](const auto& instance) {
                            const NamedShape& shape = instance.param;
                            std::string name = shape.schedule;
@@ -109,7 +109,7 @@ TEST(BitEquality, SchedulesKeepTheOrderOfMicrobatches) {
     for (int microbatch = 0; microbatch < shape.num_microbatches; ++microbatch) {
       ascending.push_back(microbatch);
     }
-    EXPECT_EQ(microbatch_order(order), ascending) << testing::PrintToString(shape);
+    EXPECT_EQ(microbatch_order(order), ascending) << ::testing::PrintToString(shape);
   }
 }
 

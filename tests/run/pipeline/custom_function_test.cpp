@@ -19,8 +19,8 @@
 namespace penstock {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // DualPipeV on 2 ranks: the schedule with containers.
 struct Overlapping {
@@ -104,7 +104,7 @@ TEST(CustomFunctions, ExistForEveryKindButSendsAndReceives) {
     };
   }
   subject.train(std::move(functions));
-  EXPECT_THAT(seen, testing::IsSupersetOf({"F", "I", "W", "B", "OVERLAP_F_B", "REDUCE_GRAD"}));
+  EXPECT_THAT(seen, ::testing::IsSupersetOf({"F", "I", "W", "B", "OVERLAP_F_B", "REDUCE_GRAD"}));
   subject.expect_trained_right();
 }
 
@@ -183,8 +183,8 @@ TEST(CustomFunctions, SeeWhatTheStepWasGiven) {
   const torch::Tensor weight = torch::ones({1}, torch::requires_grad());
   Schedule1F1B pipeline(make_stages([weight](torch::Tensor x) { return x * weight; }), options);
   pipeline.step({torch::ones({3})}, {.target = torch::ones({3}), .loss_kwargs = {{"scale", 3}}});
-  EXPECT_THAT(seen, testing::ElementsAre("float tensor [2] to float tensor [2] with 3",
-                                         "float tensor [1] to float tensor [1] with 3"));
+  EXPECT_THAT(seen, ::testing::ElementsAre("float tensor [2] to float tensor [2] with 3",
+                                           "float tensor [1] to float tensor [1] with 3"));
   EXPECT_EQ(refusal, "0REDUCE_GRAD has no microbatch of its own");
 }
 

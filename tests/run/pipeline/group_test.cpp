@@ -27,7 +27,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::shared_ptr<ThreadGroup> make_group(int num_ranks, std::vector<int> local_ranks) {
   const auto hub = std::make_shared<InProcessHub>(num_ranks, Extent{8, 8},

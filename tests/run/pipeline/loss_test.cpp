@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Values = std::vector<c10::IValue>;
 

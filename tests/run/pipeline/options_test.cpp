@@ -10,8 +10,8 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string refusal_of(const ScheduleOptions& options) {
   return message_of(

@@ -110,7 +110,7 @@ void PrintTo(const SharedCase& shape, std::ostream* out) {
   *out << shape.schedule << " on " << shape.num_ranks;
 }
 
-class SharedParameters : public testing::TestWithParam<SharedCase> {};
+class SharedParameters : public ::testing::TestWithParam<SharedCase> {};
 
 TEST_P(SharedParameters, TrainAsInOneProcess) {
   const SharedCase& shape = GetParam();
@@ -148,20 +148,18 @@ TEST_P(SharedParameters, TrainAsInOneProcess) {
   expect_equal(model.parameters(), baseline.parameters(), "parameter");
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, SharedParameters,
-                         testing::Values(SharedCase{"GPipe", 4}, SharedCase{"1F1B", 4},
-                                         SharedCase{"Interleaved1F1B", 1},
-                                         SharedCase{"Interleaved1F1B", 2},
-                                         SharedCase{"ZBVZeroBubble", 2}, SharedCase{"DualPipeV", 2},
-                                         SharedCase{"InterleavedZeroBubble", 2},
-                                         SharedCase{"ZB-H1", 4}),
-                         [](const auto& instance) {
-                           std::string name = instance.param.schedule;
-                           std::erase_if(name, [](char letter) {
-                             return std::isalnum(static_cast<unsigned char>(letter)) == 0;
-                           });
-                           return name + "_p" + std::to_string(instance.param.num_ranks);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, SharedParameters,
+    ::testing::Values(SharedCase{"GPipe", 4}, SharedCase{"1F1B", 4},
+                      SharedCase{"Interleaved1F1B", 1}, SharedCase{"Interleaved1F1B", 2},
+                      SharedCase{"ZBVZeroBubble", 2}, SharedCase{"DualPipeV", 2},
+                      SharedCase{"InterleavedZeroBubble", 2}, SharedCase{"ZB-H1", 4}),
+    [](const auto& instance) {
+      std::string name = instance.param.schedule;
+      std::erase_if(
+          name, [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) == 0; });
+      return name + "_p" + std::to_string(instance.param.num_ranks);
+    });
 
 // Two parts of a pipeline that have copies of the model, as processes have, here on threads.
 void expect_copies_stay_equal(const std::string& schedule, int num_ranks,

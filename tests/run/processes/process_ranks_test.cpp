@@ -1,12 +1,10 @@
 #include "penstock/run/processes/process_ranks.h"
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -18,11 +16,9 @@
 #include <unistd.h>
 
 #include "penstock/plan/generators/registry.h"
-#include "penstock/run/pipe/pipe.h"
 #include "penstock/run/pipeline/schedules.h"
 #include "penstock/run/processes/group_error.h"
 #include "penstock/run/stage/make_stage_module.h"
-#include "penstock/run/stage/stage_layout.h"
 #include "tests/run/processes/forked_ranks.h"
 #include "tests/run/processes/training.h"
 
@@ -166,15 +162,6 @@ TEST(ProcessRanks, EndThoughNobodyTakesWhatTheySent) {
   EXPECT_TRUE(ends[1].has_returned) << "signal " << ends[1].signal << " " << ends[1].text;
 }
 
-// Captures a model of three layers and keeps the stage of this rank.
-std::shared_ptr<PipelineStage> captured_stage(int hidden, int stage) {
-  const torch::nn::Sequential model(torch::nn::Linear(8, hidden), torch::nn::Linear(hidden, hidden),
-                                    torch::nn::Linear(hidden, 8));
-  const Pipe pipe =
-      pipeline(model, {torch::zeros({2, 8})}, {.split_policy = split_by_parameters(3)});
-  return pipe.build_stage(stage);
-}
-
 TEST(ProcessRanks, RefusesRanksThatHaveAnotherModel) {
   const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) {
     World world(options);
@@ -187,40 +174,6 @@ TEST(ProcessRanks, RefusesRanksThatHaveAnotherModel) {
                       "rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has another model: the names, types "
                       "or shapes of the tensors of its stage 0 are different, which is what rank 0 "
                       "\\(pid [0-9]+ at 127.0.0.1\\) has; start all ranks alike");
-}
-
-// In a process of its own, because it computes.
-TEST(StageLayout, IsThatOfNamesTypesAndShapes) {
-  const std::string found = run_apart([] {
-    const auto layout = [](const torch::nn::Linear& linear) {
-      return layout_of(*make_stage_module(linear));
-    };
-    const torch::nn::Linear linear(4, 5);
-    torch::nn::Linear half(4, 5);
-    half->to(torch::kHalf);
-    torch::nn::Linear named(4, 5);
-    named->register_parameter("scale", torch::zeros({1}));
-    std::set<std::uint64_t> different = {layout(linear), layout(torch::nn::Linear(5, 4)),
-                                         layout(half), layout(named), std::uint64_t{0}};
-    different.insert(layout(torch::nn::Linear(4, 5)));
-    return std::to_string(different.size());
-  });
-  EXPECT_EQ(found, "5");
-}
-
-TEST(StageLayout, IsKnownOfAllStagesOfACapturedModelAndOfOwnOnesElse) {
-  const std::string found = run_apart([] {
-    const auto count_known = [](const std::shared_ptr<PipelineStage>& stage) {
-      const std::vector<std::uint64_t> layouts = known_layouts(std::vector{stage});
-      return std::to_string(std::count_if(layouts.begin(), layouts.end(),
-                                          [](std::uint64_t layout) { return layout != 0; })) +
-             " of " + std::to_string(layouts.size());
-    };
-    const auto alone = std::make_shared<PipelineStage>(make_stage_module(torch::nn::Linear(8, 8)),
-                                                       StagePosition{.index = 1, .num_stages = 3});
-    return count_known(captured_stage(8, 1)) + ", " + count_known(alone);
-  });
-  EXPECT_EQ(found, "3 of 3, 1 of 3");
 }
 
 TEST(ProcessRanks, QuotesTheRankThatHasFailed) {

@@ -150,6 +150,14 @@ std::string train_whole(const WholeModel& model, const TrainingCase& shape,
   return train_stages(subject, local, order, options);
 }
 
+std::shared_ptr<PipelineStage> captured_stage(int hidden, int stage) {
+  const torch::nn::Sequential model(torch::nn::Linear(8, hidden), torch::nn::Linear(hidden, hidden),
+                                    torch::nn::Linear(hidden, 8));
+  const Pipe pipe =
+      pipeline(model, {torch::zeros({2, 8})}, {.split_policy = split_by_parameters(3)});
+  return pipe.build_stage(stage);
+}
+
 std::vector<std::string> sorted_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);

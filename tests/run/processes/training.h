@@ -55,6 +55,9 @@ std::uint64_t fingerprint(const torch::Tensor& tensor);
 StageList local_stages(const StageList& stages, const Schedule& order,
                        const std::shared_ptr<RankGroup>& group);
 
+// One of the three stages of a model that is captured whole, with that many hidden units.
+std::shared_ptr<PipelineStage> captured_stage(int hidden, int stage);
+
 std::vector<std::string> sorted_lines(const std::string& text);
 
 // Runs `train_all` in processes that are connected in that way, and once with all ranks as threads;

@@ -18,8 +18,8 @@
 namespace penstock {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class TwoInputs final : public torch::nn::Module {
  public:

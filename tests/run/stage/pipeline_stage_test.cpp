@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(PipelineStage, RunsTheForwardOfAMicrobatchOnceAtATime) {
   const torch::Tensor weight = parameter(2);

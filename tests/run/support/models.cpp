@@ -121,18 +121,17 @@ std::function<Blocks(int)> with_seed(Make make) {
   };
 }
 
-// Random data that depends on its name and size only.
-torch::Tensor random_data(std::uint64_t seed, torch::IntArrayRef sizes) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes);
-}
-
 torch::Tensor random_tokens(std::uint64_t seed, int rows) {
   torch::manual_seed(seed);
   return torch::randint(kVocabulary, {rows, kSequence}, torch::kLong);
 }
 
 }  // namespace
+
+torch::Tensor random_data(std::uint64_t seed, torch::IntArrayRef sizes) {
+  torch::manual_seed(seed);
+  return torch::randn(sizes);
+}
 
 TestModel mlp_model() {
   return {.name = "Mlp",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,9 @@ TestModel conv_net_model();  // convolutions and batch norms, with a skip inside
 const std::vector<TestModel>& test_models();
 
 StageList make_stages(const Blocks& blocks);
+
+// Random data that depends on these only.
+torch::Tensor random_data(std::uint64_t seed, torch::IntArrayRef sizes);
 
 std::vector<torch::Tensor> parameters_of(const Blocks& blocks);
 

@@ -1,6 +1,7 @@
 #include "tests/run/support/whole_models.h"
 
 #include "penstock/run/capture/pipe_split.h"
+#include "tests/run/support/models.h"
 
 namespace penstock {
 namespace {
@@ -9,13 +10,8 @@ namespace nn = torch::nn;
 namespace functional = torch::nn::functional;
 
 constexpr int kWidth = 8;
-constexpr int kSequence = 5;
-constexpr int kVocabulary = 11;
-
-torch::Tensor random_data(std::uint64_t seed, torch::IntArrayRef sizes) {
-  torch::manual_seed(seed);
-  return torch::randn(sizes);
-}
+constexpr int kSequenceLength = 5;
+constexpr int kVocabularySize = 11;
 
 torch::Tensor mean_square(const c10::IValue& output, const torch::Tensor& target) {
   return functional::mse_loss(output.toTensor(), target);
@@ -153,7 +149,7 @@ TORCH_MODULE(Block);
 class Gpt final : public WholeModule {
  public:
   Gpt()
-      : embedding_(register_module("embedding", nn::Embedding(kVocabulary, kWidth))),
+      : embedding_(register_module("embedding", nn::Embedding(kVocabularySize, kWidth))),
         block0_(register_module("block0", Block())),
         block1_(register_module("block1", Block())),
         norm_(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})))) {}
@@ -308,12 +304,12 @@ WholeModel whole_gpt() {
               [](int rows) {
                 torch::manual_seed(7);
                 return std::vector<c10::IValue>{
-                    torch::randint(kVocabulary, {rows, kSequence}, torch::kLong)};
+                    torch::randint(kVocabularySize, {rows, kSequenceLength}, torch::kLong)};
               },
           .make_targets =
               [](int rows) {
                 torch::manual_seed(8);
-                return torch::randint(kVocabulary, {rows, kSequence}, torch::kLong);
+                return torch::randint(kVocabularySize, {rows, kSequenceLength}, torch::kLong);
               },
           .loss =
               [](const c10::IValue& output, const torch::Tensor& target) {
@@ -327,7 +323,7 @@ WholeModel whole_encoder_decoder() {
           .make = seeded<EncoderDecoder>(),
           .make_inputs =
               [](int rows) {
-                return std::vector<c10::IValue>{random_data(9, {rows, kSequence, kWidth}),
+                return std::vector<c10::IValue>{random_data(9, {rows, kSequenceLength, kWidth}),
                                                 random_data(10, {rows, 3, kWidth})};
               },
           .make_targets =

@@ -262,7 +262,7 @@ TEST(ClipGradNorm, IsCloseToThatOfPyTorch) {
 TEST(ClipGradNorm, RefusesALimitThatIsNone) {
   for (const double limit : {0.0, -1.0}) {
     EXPECT_THAT(message_of([&] { clip_grad_norm(std::vector<at::Tensor>(), limit); }),
-                testing::StartsWith("gradients cannot be clipped to a norm of "));
+                ::testing::StartsWith("gradients cannot be clipped to a norm of "));
   }
 }
 

@@ -17,8 +17,8 @@
 namespace penstock {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 torch::Tensor small_parameter() {
   torch::manual_seed(3);

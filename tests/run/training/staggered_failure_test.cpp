@@ -52,7 +52,7 @@ TEST(StaggeredTrainer, RefusesWhatItCannotTakeBack) {
                   return std::make_unique<torch::optim::LBFGS>(parameters);
                 });
               }),
-              testing::HasSubstr("torch::optim::LBFGS is not known"));
+              ::testing::HasSubstr("torch::optim::LBFGS is not known"));
   EXPECT_EQ(message_of([&] {
               StaggeredTrainer(pipeline, [](const std::vector<torch::Tensor>&) { return nullptr; });
             }),
@@ -100,7 +100,7 @@ StepBatch number_batch(std::int64_t /*step*/) {
   return {.inputs = {torch::ones({4, 1})}, .options = {.target = torch::ones({4, 1})}};
 }
 
-class StaggeredFailure : public testing::TestWithParam<int> {};
+class StaggeredFailure : public ::testing::TestWithParam<int> {};
 
 TEST_P(StaggeredFailure, OfARankStopsAll) {
   const int bad_stage = GetParam();
@@ -117,17 +117,17 @@ TEST_P(StaggeredFailure, OfARankStopsAll) {
   };
   StaggeredTrainer trainer(pipeline, make);
   EXPECT_THAT(message_of([&] { trainer.run({.count = 100, .batch = number_batch}); }),
-              testing::MatchesRegex("rank " + std::to_string(bad_stage) + ", step [0-9]+ \\(" +
-                                    std::to_string(bad_stage) +
-                                    "F1\\): the module of stage .*"
-                                    "the cable was cut"));
+              ::testing::MatchesRegex("rank " + std::to_string(bad_stage) + ", step [0-9]+ \\(" +
+                                      std::to_string(bad_stage) +
+                                      "F1\\): the module of stage .*"
+                                      "the cable was cut"));
   // The pipeline is as good as new.
   for (const torch::Tensor& weight : weights) weight.mutable_grad().reset();
   pipeline.step({torch::ones({4, 1})}, {.target = torch::ones({4, 1})});
   EXPECT_EQ(weights[0].grad().item<float>(), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, StaggeredFailure, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Stages, StaggeredFailure, ::testing::Values(0, 1, 2));
 
 // What the rank of this process says when rank 1 comes to an end in its fourth step.
 std::string message_of_failed_series(const WorldOptions& options,
@@ -158,7 +158,7 @@ TEST(StaggeredProcessesFailure, IsToldToAll) {
     if (options.rank == 1) {
       EXPECT_EQ(message, "the file has ended");
     } else {
-      EXPECT_THAT(message, testing::MatchesRegex("rank 1 .* has failed: the file has ended"));
+      EXPECT_THAT(message, ::testing::MatchesRegex("rank 1 .* has failed: the file has ended"));
     }
   });
 }
@@ -166,7 +166,7 @@ TEST(StaggeredProcessesFailure, IsToldToAll) {
 TEST(StaggeredProcessesFailure, OfADeadProcessIsNoticed) {
   run_in_processes(2, [](const WorldOptions& options) {
     const std::string message = message_of_failed_series(options, [] { _exit(EXIT_SUCCESS); });
-    EXPECT_THAT(message, testing::MatchesRegex("rank 1 .* has died: .*"));
+    EXPECT_THAT(message, ::testing::MatchesRegex("rank 1 .* has died: .*"));
   });
 }
 
@@ -202,7 +202,7 @@ TEST(StaggeredTrainer, NamesTheRankWhoseOptimizerFails) {
                            }});
   EXPECT_THAT(
       message_of([&] { trainer.run({.first = 10, .count = 100, .batch = number_batch}); }),
-      testing::MatchesRegex("rank [01], training step 12: the optimizer failed: no such rate"));
+      ::testing::MatchesRegex("rank [01], training step 12: the optimizer failed: no such rate"));
 }
 }  // namespace
 }  // namespace penstock

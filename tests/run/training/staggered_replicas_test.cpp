@@ -191,14 +191,14 @@ void expect_same_training(const ReplicaSubject& subject, const std::string& sche
     SCOPED_TRACE("replica " + std::to_string(replica));
     expect_equal(found[replica].tensors, expected[replica].tensors, "parameter or buffer");
     EXPECT_THAT(found[replica].norms,
-                testing::Pointwise(testing::NanSensitiveDoubleEq(), expected[replica].norms));
+                ::testing::Pointwise(::testing::NanSensitiveDoubleEq(), expected[replica].norms));
     ASSERT_EQ(found[replica].losses.size(), expected[replica].losses.size());
     for (std::size_t step = 0; step < found[replica].losses.size(); ++step) {
       if (is_bad(static_cast<std::int64_t>(step))) continue;
       expect_equal(found[replica].losses[step], expected[replica].losses[step], "loss");
     }
     // Step 6 comes after a guess that was wrong, so it is not guessed.
-    EXPECT_THAT(found[replica].rolled_back, testing::ElementsAre(3, 5, 8));
+    EXPECT_THAT(found[replica].rolled_back, ::testing::ElementsAre(3, 5, 8));
   }
 }
 
@@ -212,7 +212,7 @@ void PrintTo(const ReplicaSetting& setting, std::ostream* out) {
   *out << setting.schedule << " " << to_string(setting.spread);
 }
 
-class StaggeredReplicas : public testing::TestWithParam<ReplicaSetting> {};
+class StaggeredReplicas : public ::testing::TestWithParam<ReplicaSetting> {};
 
 TEST_P(StaggeredReplicas, TrainLikeStepsWithABarrier) {
   for (const TestModel& model : {mlp_model(), conv_net_model()}) {
@@ -222,14 +222,14 @@ TEST_P(StaggeredReplicas, TrainLikeStepsWithABarrier) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, StaggeredReplicas,
-                         testing::Values(ReplicaSetting{"1F1B", Spread::Replicated},
-                                         ReplicaSetting{"1F1B", Spread::Sharded},
-                                         ReplicaSetting{"ZB-H2", Spread::Replicated},
-                                         ReplicaSetting{"ZB-H2", Spread::Sharded},
-                                         ReplicaSetting{"ZBVZeroBubble", Spread::Replicated},
-                                         ReplicaSetting{"ZBVZeroBubble", Spread::Sharded},
-                                         ReplicaSetting{"ZBVZeroBubble", Spread::Mixed},
-                                         ReplicaSetting{"Interleaved1F1B", Spread::Mixed}),
+                         ::testing::Values(ReplicaSetting{"1F1B", Spread::Replicated},
+                                           ReplicaSetting{"1F1B", Spread::Sharded},
+                                           ReplicaSetting{"ZB-H2", Spread::Replicated},
+                                           ReplicaSetting{"ZB-H2", Spread::Sharded},
+                                           ReplicaSetting{"ZBVZeroBubble", Spread::Replicated},
+                                           ReplicaSetting{"ZBVZeroBubble", Spread::Sharded},
+                                           ReplicaSetting{"ZBVZeroBubble", Spread::Mixed},
+                                           ReplicaSetting{"Interleaved1F1B", Spread::Mixed}),
                          [](const auto& instance) {
                            std::string name =
                                instance.param.schedule + to_string(instance.param.spread);
@@ -307,8 +307,8 @@ TEST(StaggeredReplicasFailure, OfOneStopsAll) {
   };
   const auto replicas = make_replicas(subject, "ZBVZeroBubble", Spread::Mixed);
   EXPECT_THAT(message_of_staggered(*replicas, subject),
-              testing::AllOf(testing::StartsWith("rank 0, step "), testing::HasSubstr("(3F"),
-                             testing::HasSubstr("out of luck")));
+              ::testing::AllOf(::testing::StartsWith("rank 0, step "), ::testing::HasSubstr("(3F"),
+                               ::testing::HasSubstr("out of luck")));
 }
 
 }  // namespace

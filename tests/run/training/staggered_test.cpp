@@ -28,8 +28,8 @@
 namespace penstock {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr int kMicrobatches = 4;
 
@@ -171,7 +171,7 @@ void expect_same_losses(const Trained& found, const Trained& expected) {
   }
 }
 
-class Staggered : public testing::TestWithParam<Setting> {};
+class Staggered : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(Staggered, TrainsLikeStepsWithABarrier) {
   for (const TestModel& model : {mlp_model(), conv_net_model()}) {
@@ -189,10 +189,10 @@ TEST_P(Staggered, TrainsLikeStepsWithABarrier) {
 
 INSTANTIATE_TEST_SUITE_P(
     Schedules, Staggered,
-    testing::Values(Setting{"ZBVZeroBubble", 2}, Setting{"ZBVZeroBubble", 3, "SGD"},
-                    Setting{"ZB-H2", 2}, Setting{"ZB-H2", 4, "SGD"}, Setting{"1F1B", 2, "Adam"},
-                    Setting{"1F1B", 4}, Setting{"InterleavedZeroBubble", 2, "RMSprop"},
-                    Setting{"GPipe", 3, "Adagrad"}, Setting{"DualPipeV", 2}, Setting{"1F1B", 1}),
+    ::testing::Values(Setting{"ZBVZeroBubble", 2}, Setting{"ZBVZeroBubble", 3, "SGD"},
+                      Setting{"ZB-H2", 2}, Setting{"ZB-H2", 4, "SGD"}, Setting{"1F1B", 2, "Adam"},
+                      Setting{"1F1B", 4}, Setting{"InterleavedZeroBubble", 2, "RMSprop"},
+                      Setting{"GPipe", 3, "Adagrad"}, Setting{"DualPipeV", 2}, Setting{"1F1B", 1}),
     [](const auto& instance) {
       std::string name = instance.param.schedule + instance.param.optimizer +
                          std::to_string(instance.param.num_ranks);
@@ -216,7 +216,7 @@ struct Way {
   TransportKind transport = TransportKind::Automatic;
 };
 
-class StaggeredProcesses : public testing::TestWithParam<Way> {};
+class StaggeredProcesses : public ::testing::TestWithParam<Way> {};
 
 TEST_P(StaggeredProcesses, TrainLikeStepsWithABarrier) {
   const Setting& setting = GetParam().setting;
@@ -242,9 +242,9 @@ TEST_P(StaggeredProcesses, TrainLikeStepsWithABarrier) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, StaggeredProcesses,
-                         testing::Values(Way{{"ZBVZeroBubble", 2}}, Way{{"ZB-H2", 2}},
-                                         Way{{"1F1B", 3}},
-                                         Way{{"ZBVZeroBubble", 2}, TransportKind::Gloo}),
+                         ::testing::Values(Way{{"ZBVZeroBubble", 2}}, Way{{"ZB-H2", 2}},
+                                           Way{{"1F1B", 3}},
+                                           Way{{"ZBVZeroBubble", 2}, TransportKind::Gloo}),
                          [](const auto& instance) {
                            std::string name =
                                instance.param.setting.schedule +

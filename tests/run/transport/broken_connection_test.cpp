@@ -24,8 +24,8 @@
 namespace penstock {
 namespace {
 
-using testing::AnyOf;
-using testing::StartsWith;
+using ::testing::AnyOf;
+using ::testing::StartsWith;
 
 std::set<int> connected_sockets() {
   std::set<int> sockets;

@@ -20,11 +20,11 @@
 namespace penstock {
 namespace {
 
-using testing::AnyOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-class ProcessTransportTest : public testing::TestWithParam<TransportKind> {
+class ProcessTransportTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   void SetUp() override {
     if (GetParam() == TransportKind::Gloo && !has_gloo()) GTEST_SKIP() << "built without Gloo";
@@ -289,8 +289,8 @@ TEST_P(ProcessTransportTest, SaysWhichValueCannotTravel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SharedMemory, ProcessTransportTest,
-                         testing::Values(TransportKind::SharedMemory));
-INSTANTIATE_TEST_SUITE_P(Gloo, ProcessTransportTest, testing::Values(TransportKind::Gloo));
+                         ::testing::Values(TransportKind::SharedMemory));
+INSTANTIATE_TEST_SUITE_P(Gloo, ProcessTransportTest, ::testing::Values(TransportKind::Gloo));
 
 TEST(SharedMemory, RefusesAMessageThatNobodyAskedFor) {
   run_over_shared_memory(

@@ -34,11 +34,11 @@ TEST(PeerSegment, SaysWhyItCannotBeOpened) {
   const PeerSegment peer(invitation, 0, kShape);
   EXPECT_EQ(peer.control().nonce, segment.control().nonce);
   EXPECT_THAT(message_of([&] { PeerSegment(std::to_string(getpid()) + " 12345 1", 0, kShape); }),
-              testing::MatchesRegex("cannot open /proc/[0-9]+/fd/12345, the memory of another "
-                                    "rank: No such file or directory"));
+              ::testing::MatchesRegex("cannot open /proc/[0-9]+/fd/12345, the memory of another "
+                                      "rank: No such file or directory"));
   EXPECT_THAT(message_of([&] { PeerSegment(invitation, 1, kShape); }),
-              testing::MatchesRegex("/proc/[0-9]+/fd/[0-9]+, the memory of another rank, has "
-                                    "[0-9]+ bytes here, but [0-9]+ are needed"));
+              ::testing::MatchesRegex("/proc/[0-9]+/fd/[0-9]+, the memory of another rank, has "
+                                      "[0-9]+ bytes here, but [0-9]+ are needed"));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-class TransportTest : public testing::TestWithParam<RunRanks> {
+class TransportTest : public ::testing::TestWithParam<RunRanks> {
  protected:
   void SetUp() override {
     if (GetParam() == &run_over_gloo && !has_gloo()) GTEST_SKIP() << "built without Gloo";
@@ -254,9 +254,9 @@ TEST_P(TransportTest, EndsItsWaitWhenAnotherThreadStopsIt) {
       std::chrono::hours(1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, TransportTest, testing::Values(&run_on_threads));
-INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportTest, testing::Values(&run_over_shared_memory));
-INSTANTIATE_TEST_SUITE_P(Gloo, TransportTest, testing::Values(&run_over_gloo));
+INSTANTIATE_TEST_SUITE_P(Threads, TransportTest, ::testing::Values(&run_on_threads));
+INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportTest, ::testing::Values(&run_over_shared_memory));
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportTest, ::testing::Values(&run_over_gloo));
 
 // Gloo has nobody who would hear of it.
 class StopTest : public TransportTest {};
@@ -270,8 +270,8 @@ TEST_P(StopTest, EndsTheWaitsOfAllRanks) {
       std::chrono::hours(1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, StopTest, testing::Values(&run_on_threads));
-INSTANTIATE_TEST_SUITE_P(SharedMemory, StopTest, testing::Values(&run_over_shared_memory));
+INSTANTIATE_TEST_SUITE_P(Threads, StopTest, ::testing::Values(&run_on_threads));
+INSTANTIATE_TEST_SUITE_P(SharedMemory, StopTest, ::testing::Values(&run_over_shared_memory));
 
 TEST(InProcessHub, HandsTensorsOverWithoutCopying) {
   InProcessHub hub(2, kExtent, wait_policy_for(2, std::chrono::minutes(1)));

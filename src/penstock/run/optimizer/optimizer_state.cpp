@@ -54,10 +54,10 @@ bool trains(const Optimizer& optimizer, const at::Tensor& parameter) {
 }
 
 // What entries are put into, one after the other; says which of them does not fit.
-class EntryReader {
+class StateEntryReader {
  public:
-  EntryReader(std::string_view optimizer, const at::Tensor& parameter,
-              const std::vector<StateEntry>& entries)
+  StateEntryReader(std::string_view optimizer, const at::Tensor& parameter,
+                   const std::vector<StateEntry>& entries)
       : optimizer_(optimizer), parameter_(parameter), entries_(entries) {}
 
   template <typename Value>
@@ -151,7 +151,7 @@ void set_state(Optimizer& optimizer, const at::Tensor& parameter,
       return;
     }
     auto state = std::make_unique<typename Kind::State>();
-    EntryReader reader(Kind::kName, parameter, entries);
+    StateEntryReader reader(Kind::kName, parameter, entries);
     Kind::for_each_entry(*state, [&](const char* name, auto& value, Presence presence) {
       reader.read(name, value, presence);
     });

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 using Values = std::vector<std::optional<std::string>>;
 
 // Of what a rank tells about itself.
-constexpr int kFormat = 1;
+constexpr int kMemberFormat = 1;
 
 constexpr auto kAnswerTime = std::chrono::seconds(1);  // of a store that does not hang
 
@@ -228,7 +228,7 @@ void World::join() {
             ? "; each needs a RANK of its own"
             : fmt::format(", or {} is left from an earlier run", quote(options_.store_file))));
   }
-  const nlohmann::json self = {{"format", kFormat},       {"size", size()},
+  const nlohmann::json self = {{"format", kMemberFormat}, {"size", size()},
                                {"host", host_identity()}, {"address", address_of(options_)},
                                {"process", getpid()},     {"local_rank", local_rank()}};
   const auto look = [this] {
@@ -261,7 +261,7 @@ void World::join() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto member =
         nlohmann::json::parse(*values[static_cast<std::size_t>(rank)], nullptr, false);
-    if (!member.is_object() || member.value("format", 0) != kFormat) {
+    if (!member.is_object() || member.value("format", 0) != kMemberFormat) {
       refuse(
           fmt::format("rank {} runs another version of Penstock than rank {}", rank, this->rank()));
     }

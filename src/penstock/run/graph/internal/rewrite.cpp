@@ -18,11 +18,11 @@ using torch::jit::Value;
 
 // visit(node) for all nodes, those that it adds excepted.
 template <typename Visit>
-void for_each_node(Block& block, const Visit& visit) {
+void visit_nodes(Block& block, const Visit& visit) {
   for (auto next = block.nodes().begin(); next != block.nodes().end();) {
     Node* node = *next;
     ++next;
-    for (Block* inner : node->blocks()) for_each_node(*inner, visit);
+    for (Block* inner : node->blocks()) visit_nodes(*inner, visit);
     visit(*node);
   }
 }
@@ -83,7 +83,7 @@ void move_constant(Node& node, at::Device device) {
 }  // namespace
 
 void set_training(Graph& graph, bool on) {
-  for_each_node(*graph.block(), [on](Node& node) {
+  visit_nodes(*graph.block(), [on](Node& node) {
     for (const char* name : {"train", "training", "use_input_stats"}) {
       const auto index = argument_of(node, name);
       if (index && is_constant(*node.input(*index)) && !has_no_statistics(node)) {
@@ -94,7 +94,7 @@ void set_training(Graph& graph, bool on) {
 }
 
 void set_device(Graph& graph, at::Device device) {
-  for_each_node(*graph.block(), [device](Node& node) {
+  visit_nodes(*graph.block(), [device](Node& node) {
     move_constant(node, device);
     set_device_of(node, device);
   });

@@ -15,9 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kAnswerTime = milliseconds(800);    // for the others to say where they are
-constexpr auto kHearingTime = milliseconds(1000);  // for a rank to say that it has hung up
-constexpr auto kGrace = milliseconds(1000);        // to take what was sent by a rank that has left
+constexpr auto kPositionsTime = milliseconds(800);  // for the others to say where they are
+constexpr auto kHearingTime = milliseconds(1000);   // for a rank to say that it has hung up
+constexpr auto kGrace = milliseconds(1000);         // to take what was sent by a rank that has left
 constexpr auto kFirstReportTime = milliseconds(500);  // for a first failure to be written down
 constexpr const char* kOver = "/over";                // behind the key of a stall
 
@@ -182,7 +182,7 @@ std::string Monitor::State::answer_topic() const {
 }
 
 std::vector<std::string> Monitor::State::gather_answers() {
-  const Clock::time_point end = Clock::now() + kAnswerTime;
+  const Clock::time_point end = Clock::now() + kPositionsTime;
   std::vector<std::string> answers;
   while (!have_all(answer_topic(), answers) && Clock::now() < end && !take_failure()) {
     std::this_thread::sleep_for(milliseconds(20));

@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kFormat = 0x50530001;  // "PS", version 1
+constexpr std::uint32_t kWireFormat = 0x50530001;  // "PS", version 1
 
 enum class ValueKind : std::uint8_t {
   None,
@@ -327,7 +327,7 @@ std::size_t wire_size(const Message& message) {
 
 void write_message(const WireLabel& label, const Message& message, std::size_t size,
                    std::byte* to) {
-  const WireHeader header{.format = kFormat,
+  const WireHeader header{.format = kWireFormat,
                           .num_values = static_cast<std::uint32_t>(message.size()),
                           .size = size,
                           .label = label};
@@ -341,11 +341,11 @@ void write_message(const WireLabel& label, const Message& message, std::size_t s
 WireHeader read_header(const std::byte* bytes, std::uint64_t fingerprint, int from_rank) {
   WireHeader header;
   std::memcpy(&header, bytes, sizeof(header));
-  if (header.format != kFormat) {
+  if (header.format != kWireFormat) {
     throw TransportError(
         fmt::format("rank {} sent a message in another format ({:#x}, expected {:#x}); all ranks "
                     "must run the same version of Penstock",
-                    from_rank, header.format, kFormat));
+                    from_rank, header.format, kWireFormat));
   }
   if (header.label.fingerprint != fingerprint) {
     throw TransportError(
