@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "penstock/base/error.h"
+#include "penstock/base/version.h"
 #include "penstock/plan/prover/check.h"
 #include "schedule_io.h"
 #include "usage.h"
@@ -70,7 +71,7 @@ int run_program(int argc, char** argv, std::initializer_list<AddCommand> command
       "\n"
       "Exit status: 0 done, 1 the answer is no or a run has failed, 2 the question was wrong,\n"
       "130 Ctrl-C has stopped it (128 + the signal, for others).");
-  program.set_version_flag("--version", "penstock " PENSTOCK_VERSION);
+  program.set_version_flag("--version", std::string("penstock ") + version());
   program.require_subcommand(1);
   for (const AddCommand add : commands) add(program, answer);
   try {

@@ -8,6 +8,7 @@
 
 #include "penstock/base/fingerprint.h"
 #include "penstock/base/text.h"
+#include "penstock/base/version.h"
 
 namespace penstock {
 namespace {
@@ -26,7 +27,7 @@ int different_stage(const std::vector<std::uint64_t>& one,
 
 Agreement make_agreement(const Schedule& program, const FabricOptions& options,
                          const std::string& model) {
-  Agreement agreement{.version = PENSTOCK_VERSION,
+  Agreement agreement{.version = version(),
                       .model = model,
                       .extent = options.extent,
                       .lists = {},
@@ -63,7 +64,7 @@ Agreement parse_agreement(const std::string& text) {
   if (json.is_object() && json.contains("version") && json["version"].is_string()) {
     agreement.version = json["version"];
   }
-  if (agreement.version != PENSTOCK_VERSION) return agreement;  // whose rest may mean anything
+  if (agreement.version != version()) return agreement;  // whose rest may mean anything
   agreement.model = json.value("model", "");
   agreement.extent = {json.value("stages", 0), json.value("microbatches", 0)};
   agreement.lists = json.value("lists", std::vector<std::uint64_t>());
