@@ -35,20 +35,36 @@ constexpr const char* kCall = "PENSTOCK_TEST_CALL";
 
 int num_calls = 0;
 
-[[noreturn]] void run_as_rank(int num_ranks,
-                              const std::function<void(const WorldOptions& world)>& rank) {
-  const int number = std::atoi(std::getenv(kRank));  // NOLINT(cert-err34-c): written below
+using RankFunction = std::function<void(const WorldOptions& world)>;
+
+[[noreturn]] void run_as_rank(int number, int num_ranks, const std::filesystem::path& folder,
+                              const RankFunction& rank) {
   try {
     rank({.rank = number,
           .size = num_ranks,
           .local_rank = number,
-          .store_file = std::filesystem::path(std::getenv(kFolder)) / "store",
+          .store_file = folder / "store",
           .timeout = std::chrono::minutes(1)});
   } catch (const std::exception& error) {
     ADD_FAILURE() << "rank " << number << " threw: " << error.what();
   }
   std::fflush(nullptr);
   _exit(::testing::Test::HasFailure() ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+std::filesystem::path output_of(int rank, const std::filesystem::path& folder) {
+  return folder / fmt::format("rank-{}", rank);
+}
+
+pid_t fork_rank(int number, int num_ranks, const std::filesystem::path& folder,
+                const RankFunction& rank) {
+  std::fflush(nullptr);  // or the copy would write it, too
+  const pid_t process = fork();
+  if (process != 0) return process;
+  const int output = open(output_of(number, folder).c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  run_as_rank(number, num_ranks, folder, rank);
 }
 
 pid_t start_rank(int rank, int call, const std::filesystem::path& folder) {
@@ -68,7 +84,7 @@ pid_t start_rank(int rank, int call, const std::filesystem::path& folder) {
   };
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  const std::string output = folder / fmt::format("rank-{}", rank);
+  const std::string output = output_of(rank, folder);
   posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, output.c_str(),
                                    O_CREAT | O_WRONLY | O_APPEND, 0600);
   posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
@@ -76,8 +92,7 @@ pid_t start_rank(int rank, int call, const std::filesystem::path& folder) {
   const int error = posix_spawn(&process, "/proc/self/exe", &files, nullptr,
                                 pointers(arguments).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&files);
-  if (error != 0) ADD_FAILURE() << "cannot start a process for rank " << rank;
-  return process;
+  return error == 0 ? process : -1;
 }
 
 std::string contents(const std::filesystem::path& file) {
@@ -99,7 +114,22 @@ void expect_success(pid_t process, int rank, Clock::time_point end,
   waitpid(process, &status, 0);
   EXPECT_TRUE(is_over && WIFEXITED(status) && WEXITSTATUS(status) == 0)
       << "rank " << rank << (is_over ? " failed" : " hung") << " (status " << status << "):\n"
-      << contents(folder / fmt::format("rank-{}", rank));
+      << contents(output_of(rank, folder));
+}
+
+// `start` returns the process of a rank, or -1.
+template <typename Start>
+void run_all(int num_ranks, const Start& start) {
+  const testing::TemporaryFolder folder;
+  std::vector<pid_t> processes;
+  for (int number = 0; number < num_ranks; ++number) {
+    processes.push_back(start(number, folder.path()));
+    if (processes.back() < 0) ADD_FAILURE() << "cannot start a process for rank " << number;
+  }
+  const Clock::time_point end = Clock::now() + std::chrono::minutes(2);
+  for (int number = 0; number < num_ranks; ++number) {
+    expect_success(processes[static_cast<std::size_t>(number)], number, end, folder.path());
+  }
 }
 
 }  // namespace
@@ -107,18 +137,19 @@ void expect_success(pid_t process, int rank, Clock::time_point end,
 void run_in_processes(int num_ranks, const std::function<void(const WorldOptions& world)>& rank) {
   const int call = num_calls++;
   if (const char* wanted = std::getenv(kCall); wanted != nullptr) {
-    if (std::to_string(call) == wanted) run_as_rank(num_ranks, rank);
-    return;
+    if (std::to_string(call) != wanted) return;
+    const int number = std::atoi(std::getenv(kRank));  // NOLINT(cert-err34-c): written above
+    run_as_rank(number, num_ranks, std::getenv(kFolder), rank);
   }
-  const testing::TemporaryFolder folder;
-  std::vector<pid_t> processes;
-  for (int number = 0; number < num_ranks; ++number) {
-    processes.push_back(start_rank(number, call, folder.path()));
-  }
-  const Clock::time_point end = Clock::now() + std::chrono::minutes(2);
-  for (int number = 0; number < num_ranks; ++number) {
-    expect_success(processes[static_cast<std::size_t>(number)], number, end, folder.path());
-  }
+  run_all(num_ranks, [call](int number, const std::filesystem::path& folder) {
+    return start_rank(number, call, folder);
+  });
+}
+
+void run_in_forks(int num_ranks, const std::function<void(const WorldOptions& world)>& rank) {
+  run_all(num_ranks, [&](int number, const std::filesystem::path& folder) {
+    return fork_rank(number, num_ranks, folder, rank);
+  });
 }
 
 }  // namespace penstock

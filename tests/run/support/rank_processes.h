@@ -12,4 +12,8 @@ namespace penstock {
 // an expectation, throws, or is not done after two minutes fails the test, with its output.
 void run_in_processes(int num_ranks, const std::function<void(const WorldOptions& world)>& rank);
 
+// The same in copies of this process, which takes milliseconds instead of a second. For test
+// programs that never run a backward: libtorch refuses to in the copy of a process that has.
+void run_in_forks(int num_ranks, const std::function<void(const WorldOptions& world)>& rank);
+
 }  // namespace penstock

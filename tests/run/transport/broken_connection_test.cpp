@@ -56,7 +56,7 @@ void wait_until_stopped(pid_t process) {
 enum class Break { BeforeTheSend, AfterTheSend };
 
 void write_to_a_broken_connection(Break when, std::int64_t values) {
-  run_in_processes(2, [&](const WorldOptions& world_options) {
+  run_in_forks(2, [&](const WorldOptions& world_options) {
     World world(world_options);
     const std::set<int> others = connected_sockets();
     const std::unique_ptr<Transport> transport =

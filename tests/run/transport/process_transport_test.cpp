@@ -59,7 +59,7 @@ TEST_P(ProcessTransportTest, RefusesAMessageOfAnotherStep) {
 }
 
 TEST_P(ProcessTransportTest, NoticesRanksWithAnotherProgram) {
-  run_in_processes(3, [](const WorldOptions& world_options) {
+  run_in_forks(3, [](const WorldOptions& world_options) {
     World world(world_options);
     ProcessTransportOptions changed = options();
     if (world.rank() == 1) changed.fingerprint = 8;
@@ -71,7 +71,7 @@ TEST_P(ProcessTransportTest, NoticesRanksWithAnotherProgram) {
 }
 
 TEST_P(ProcessTransportTest, NoticesRanksWithAnotherNumberOfMicrobatches) {
-  run_in_processes(2, [](const WorldOptions& world_options) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);
     ProcessTransportOptions changed = options();
     if (world.rank() == 1) changed.extent.num_microbatches = 5;
@@ -83,7 +83,7 @@ TEST_P(ProcessTransportTest, NoticesRanksWithAnotherNumberOfMicrobatches) {
 }
 
 TEST_P(ProcessTransportTest, NamesTheRankThatDoesNotComeInTime) {
-  run_in_processes(3, [](const WorldOptions& world_options) {
+  run_in_forks(3, [](const WorldOptions& world_options) {
     World world(world_options);
     ProcessTransportOptions impatient = options();
     impatient.connect_timeout = std::chrono::milliseconds(200);
@@ -96,7 +96,7 @@ TEST_P(ProcessTransportTest, NamesTheRankThatDoesNotComeInTime) {
 }
 
 TEST_P(ProcessTransportTest, EndsTheOpeningWhenItIsToldTo) {
-  run_in_processes(2, [](const WorldOptions& world_options) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);
     ProcessTransportOptions warned = options();
     warned.look = [] { throw TransportError("rank 1 has died"); };
@@ -128,7 +128,7 @@ TEST_P(ProcessTransportTest, NamesTheRankThatHasExited) {
 
 // With Gloo alone, a send that is forgotten before it was received is taken back.
 TEST_P(ProcessTransportTest, DeliversWhatARankHasSentBeforeItEnds) {
-  run_in_processes(2, [](const WorldOptions& world_options) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);
     std::unique_ptr<Transport> transport = open_transport(world, world.everyone(), options());
     Message message = {torch::ones({1000})};
@@ -214,7 +214,7 @@ TEST_P(ProcessTransportTest, DeliversToWhoKeepsEverything) {
 }
 
 TEST_P(ProcessTransportTest, LeavesTensorsBehindThatOutliveIt) {
-  run_in_processes(2, [](const WorldOptions& world_options) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);
     Message message;
     {
@@ -233,7 +233,7 @@ TEST_P(ProcessTransportTest, LeavesTensorsBehindThatOutliveIt) {
 }
 
 TEST_P(ProcessTransportTest, OpensAgainAfterAStop) {
-  run_in_processes(2, [](const WorldOptions& world_options) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);
     for (int round = 0; round < 3; ++round) {
       const std::unique_ptr<Transport> transport =
@@ -253,7 +253,7 @@ TEST_P(ProcessTransportTest, OpensAgainAfterAStop) {
 }
 
 TEST_P(ProcessTransportTest, ConnectsTheRanksOfAMesh) {
-  run_in_processes(4, [](const WorldOptions& world_options) {
+  run_in_forks(4, [](const WorldOptions& world_options) {
     World world(world_options);
     const Mesh mesh(world.size(), {.pipeline = 2, .data = 2});
     for (const Group& group : {mesh.pipeline_of(world.rank()), mesh.data_group_of(world.rank())}) {
@@ -334,7 +334,7 @@ TEST(Gloo, HasAThreadThatTakesTheCoreOfNobody) {
 }
 
 TEST(OpenTransport, ChoosesByItself) {
-  run_in_processes(3, [](const WorldOptions& world_options) {
+  run_in_forks(3, [](const WorldOptions& world_options) {
     World world(world_options);
     const std::unique_ptr<Transport> transport =
         open_transport(world, world.everyone(), {.extent = kExtent});
@@ -350,7 +350,7 @@ TEST(OpenTransport, ChoosesByItself) {
 // Rank 2 is on a host of its own, as far as names tell. Where that is not allowed, all share one.
 TEST(OpenTransport, TakesEachPairsOwnWay) {
   if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
-  run_in_processes(3, [](const WorldOptions& world_options) {
+  run_in_forks(3, [](const WorldOptions& world_options) {
     const std::string name = "elsewhere";
     const bool is_alone = world_options.rank == 2 && unshare(CLONE_NEWUTS) == 0 &&
                           sethostname(name.data(), name.size()) == 0;

@@ -11,7 +11,7 @@ namespace penstock {
 namespace {
 
 void run_over(TransportKind kind, const Ranks& ranks, std::chrono::nanoseconds deadline) {
-  run_in_processes(static_cast<int>(ranks.size()), [&](const WorldOptions& options) {
+  run_in_forks(static_cast<int>(ranks.size()), [&](const WorldOptions& options) {
     World world(options);
     const std::unique_ptr<Transport> transport =
         open_transport(world, world.everyone(),
