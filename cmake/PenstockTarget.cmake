@@ -32,7 +32,7 @@ function(penstock_reuse_torch_header target)
   if(TARGET penstock_torch_test_header)
     # As the header has.
     target_compile_definitions(${target} PRIVATE FMT_SHARED GTEST_HAS_PTHREAD=1)
-    target_compile_options(${target} PRIVATE ${PENSTOCK_LIBTORCH_FLAGS})
+    target_compile_options(${target} PRIVATE ${PENSTOCK_QUICK_FLAGS})
     target_precompile_headers(${target} REUSE_FROM penstock_torch_test_header)
   endif()
 endfunction()

@@ -60,7 +60,7 @@ check_here() {
   cd "$root"
   tools/install_packages.sh build run run-test
   mkdir -p "$build"
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-g0 -O1" \
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 -DPENSTOCK_QUICK_FLAGS=-O0 \
     -DPENSTOCK_BUILD_APPS=OFF -DPENSTOCK_BUILD_BENCHMARKS=OFF -DPENSTOCK_UNITY_BUILD=ON \
     -DPENSTOCK_WARNINGS_AS_ERRORS=OFF >"$build/configure.log" 2>&1 ||
     { cat "$build/configure.log" >&2 && exit 1; }
