@@ -1,7 +1,6 @@
 #include "penstock/run/threads/rank_threads.h"
 
 #include <cstddef>
-#include <mutex>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -21,26 +20,18 @@ void wait_patiently(Doorbell& doorbell, const Condition& is_ready, const WaitPol
   while (!doorbell.wait(is_ready, policy)) continue;
 }
 
-// One thread at a time: in a process that was forked, libtorch makes its thread pool anew at the
-// first call, and others that call meanwhile find none.
-void set_intra_op_threads(int number) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  at::set_num_threads(number);
-}
-
 // Gives the calling thread its number of intra-op threads for as long as it works for a rank.
 class IntraOpThreads {
  public:
   explicit IntraOpThreads(int wanted) : before_(at::get_num_threads()), wanted_(wanted) {
-    if (before_ != wanted_) set_intra_op_threads(wanted_);
+    if (before_ != wanted_) at::set_num_threads(wanted_);
   }
   IntraOpThreads(const IntraOpThreads&) = delete;
   IntraOpThreads& operator=(const IntraOpThreads&) = delete;
   IntraOpThreads(IntraOpThreads&&) = delete;
   IntraOpThreads& operator=(IntraOpThreads&&) = delete;
   ~IntraOpThreads() {
-    if (before_ != wanted_) set_intra_op_threads(before_);
+    if (before_ != wanted_) at::set_num_threads(before_);
   }
 
  private:
@@ -55,6 +46,9 @@ RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : opti
   if (num_ranks > 1 || options.shares_cores) use_one_blas_thread();
   if (options_.pins_threads) cores_ = allowed_cores();
   if (cores_.size() < static_cast<std::size_t>(num_ranks)) cores_.clear();
+  // In a process that was forked, libtorch makes its thread pool anew at the first such call, and
+  // threads that call meanwhile, as each does with its first operator, find none.
+  if (num_ranks > 1) at::set_num_threads(at::get_num_threads());
   for (int rank = 1; rank < num_ranks; ++rank) workers_.push_back(std::make_unique<Worker>());
   try {
     for (int rank = 1; rank < num_ranks; ++rank) {
@@ -93,7 +87,7 @@ void RankThreads::run(const std::function<void(int)>& work) {
 
 void RankThreads::serve(int rank) {
   if (!cores_.empty()) pin_to_core(cores_[static_cast<std::size_t>(rank)]);
-  set_intra_op_threads(options_.intra_op_threads);
+  at::set_num_threads(options_.intra_op_threads);
   Doorbell& doorbell = workers_[static_cast<std::size_t>(rank - 1)]->doorbell;
   int round = 0;
   for (;;) {
