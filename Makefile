@@ -78,7 +78,7 @@ tsan:
 	run autograd_tests 'BackwardGraph.*Thread*' && \
 	run transport_tests 'Doorbell.*:InProcessHub.*:RankThreads.*:Threads/*' && \
 	run pipeline_tests '-*_p4_*:*_p3_*:*_p1_*' && \
-	run training_tests '-*Processes*:*CopiesOf*'
+	run training_tests '-*Processes*:*CopiesOf*:PipelinePlan.*'
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
