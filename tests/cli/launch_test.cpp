@@ -234,6 +234,16 @@ TEST(Launch, TakesSignalsThatComeTogetherForOne) {
   EXPECT_EQ(result.exit_status, 0) << result.errors;
 }
 
+TEST(Launch, KillsRanksWhenASecondSignalComesLater) {
+  const ProgramResult result = run_shell(
+      "folder=$(mktemp -d); trap 'rm -r $folder' EXIT; export folder\n"
+      "timeout --foreground -s KILL 30 penstock launch -n 1 --grace 600 -- sh -c 'trap \"\" INT; "
+      "echo >$folder/ready; while :; do sleep 0.05; done' & job=$!\n"
+      "until [ -e $folder/ready ]; do sleep 0.01; done\n"
+      "kill -INT $job; sleep 1; kill -INT $job; wait $job");
+  EXPECT_EQ(result.exit_status, 128 + 2) << result.errors;
+}
+
 TEST(Launch, EndsWithTheStatusOfTheSignalThatItGot) {
   const std::vector<std::pair<std::string, int>> signals = {
       {"HUP", 1}, {"INT", 2}, {"QUIT", 3}, {"TERM", 15}};
