@@ -128,7 +128,8 @@ void run_all(int num_ranks, const Start& start) {
   }
   const Clock::time_point end = Clock::now() + std::chrono::minutes(2);
   for (int number = 0; number < num_ranks; ++number) {
-    expect_success(processes[static_cast<std::size_t>(number)], number, end, folder.path());
+    const pid_t process = processes[static_cast<std::size_t>(number)];
+    if (process > 0) expect_success(process, number, end, folder.path());  // -1 would be all
   }
 }
 
