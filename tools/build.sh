@@ -15,5 +15,5 @@ if ! cmake --preset "$preset" >"$log" 2>&1; then
 fi
 targets=()
 if (($# > 0)); then targets=(--target "$@"); fi
-# One compiler per processor: each takes up to three gigabytes.
+# One compiler per processor: each takes up to two gigabytes.
 cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- --quiet
