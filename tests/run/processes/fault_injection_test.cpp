@@ -266,9 +266,9 @@ TEST(FaultInjection, WritesDownHowTheRanksStoodWhenTheyStalled) {
   EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
 }
 
-// Rank 0 holds what the ranks share: nobody can ask the others where they are.
-TEST(FaultInjection, WritesDownWhatEachRankKnowsWhenRankZeroStalls) {
-  const TrainingCase shape{"1F1B", 3, 3};
+// Rank 0 holds what the ranks share, so the others ask each other elsewhere.
+TEST(FaultInjection, WritesDownHowTheRanksStoodWhenRankZeroStalls) {
+  const TrainingCase shape{"1F1B", 4, 4};
   const testing::TemporaryFolder folder;
   const std::string path = folder.path("replay.json");
   const Tally tally = inject({.num_ranks = shape.num_ranks,
@@ -279,19 +279,43 @@ TEST(FaultInjection, WritesDownWhatEachRankKnowsWhenRankZeroStalls) {
                              {{0, 2, SIGSTOP}});
   expect_all_named("stopped rank 0", tally);
   EXPECT_THAT(tally.text, HasSubstr("which holds what the ranks share, has not answered for 1 s"));
-  EXPECT_THAT(tally.text, MatchesRegex(".*; rank 2 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
+  EXPECT_THAT(tally.text, HasSubstr("does not answer: stopped, or cut off\n  rank 1 (pid "));
+  EXPECT_THAT(tally.text, MatchesRegex(".*\n  rank 2 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
                                        "[0-9]+ \\(2F[0-9]\\) for rank 1 \\(pid [0-9]+ at "
+                                       "127.0.0.1\\) to send the activations of microbatch [0-9], "
+                                       "which has not sent them\n  rank 3 .*"));
+  const auto json = nlohmann::json::parse(contents_of(path));
+  EXPECT_EQ(json.at("ranks")[0].at("state"), "silent");
+  for (std::size_t rank = 1; rank < 4; ++rank) {
+    EXPECT_EQ(json.at("ranks")[rank].at("state"), "waiting");
+    EXPECT_EQ(json.at("ranks")[rank].at("waits_for")[0].at("rank"), rank - 1);
+    EXPECT_FALSE(std::filesystem::exists(own_replay_path(path, static_cast<int>(rank))));
+  }
+  EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
+}
+
+TEST(FaultInjection, WritesDownWhatARankKnowsThatIsAloneWithoutRankZero) {
+  const TrainingCase shape{"1F1B", 2, 3};
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("replay.json");
+  const Tally tally = inject({.num_ranks = shape.num_ranks,
+                              .train = training_of(shape),
+                              .deadline = std::chrono::seconds(1),
+                              .bound_s = 3,
+                              .replay_path = path},
+                             {{0, 2, SIGSTOP}});
+  expect_all_named("stopped rank 0 of 2", tally);
+  EXPECT_THAT(tally.text, HasSubstr("which holds what the ranks share, has not answered for 1 s"));
+  EXPECT_THAT(tally.text, MatchesRegex(".*; rank 1 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
+                                       "[0-9]+ \\(1F[0-9]\\) for rank 0 \\(pid [0-9]+ at "
                                        "127.0.0.1\\) to send the activations of microbatch [0-9]"));
   EXPECT_FALSE(std::filesystem::exists(path));
-  for (const int rank : {1, 2}) {
-    const auto json = nlohmann::json::parse(contents_of(own_replay_path(path, rank)));
-    EXPECT_THAT(json.at("reason").get<std::string>(), HasSubstr("rank 0 (pid "));
-    EXPECT_EQ(json.at("ranks")[0].at("state"), "silent");
-    const auto& own = json.at("ranks")[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(own.at("state"), "waiting");
-    EXPECT_EQ(own.at("waits_for")[0].at("rank"), rank - 1);
-    EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
-  }
+  const auto json = nlohmann::json::parse(contents_of(own_replay_path(path, 1)));
+  EXPECT_THAT(json.at("reason").get<std::string>(), HasSubstr("rank 0 (pid "));
+  EXPECT_EQ(json.at("ranks")[0].at("state"), "silent");
+  EXPECT_EQ(json.at("ranks")[1].at("state"), "waiting");
+  EXPECT_EQ(json.at("ranks")[1].at("waits_for")[0].at("rank"), 0);
+  EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
 }
 
 TEST(FaultInjection, EndsASaveThatARankDoesNotComeTo) {

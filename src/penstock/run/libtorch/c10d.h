@@ -17,6 +17,7 @@
 namespace penstock {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using TcpStorePtr = c10::intrusive_ptr<c10d::TCPStore>;
 
 // 2.x serves a store with libuv by default, which Debian's build does not have.
 template <class Options>
@@ -30,8 +31,9 @@ inline std::chrono::milliseconds longest_answer(std::chrono::milliseconds timeou
 }
 
 // Waits for the server, if this is not it, but never for other clients: in 1.13 that wait ends
-// without a word when clients are missing. No answer within longest_answer() is an error.
-inline StorePtr make_tcp_store(const std::string& address, int port, bool is_server,
+// without a word when clients are missing. No answer within longest_answer() is an error. A server
+// at port 0 takes one that is free.
+inline TcpStorePtr make_tcp_store(const std::string& address, int port, bool is_server,
                                std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);

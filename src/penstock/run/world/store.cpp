@@ -50,14 +50,14 @@ void let_go_of_server(Owner owner) {
 // be interrupted there. 1.13 leaves it to the kernel how long it tries, which is minutes, and 2.x
 // waits without end for the first answer.
 template <typename Connect>
-std::future<StorePtr> connect_alone(Connect connect) {
-  std::packaged_task<StorePtr()> task(std::move(connect));
-  std::future<StorePtr> store = task.get_future();
+std::future<TcpStorePtr> connect_alone(Connect connect) {
+  std::packaged_task<TcpStorePtr()> task(std::move(connect));
+  std::future<TcpStorePtr> store = task.get_future();
   std::thread(std::move(task)).detach();
   return store;
 }
 
-bool is_late(const std::future<StorePtr>& store, const WorldOptions& options) {
+bool is_late(const std::future<TcpStorePtr>& store, const WorldOptions& options) {
   return store.wait_for(longest_answer(options.timeout)) == std::future_status::timeout;
 }
 
@@ -77,8 +77,8 @@ StorePtr connect_to_master(const WorldOptions& options, Server server) {
         "whether MASTER_ADDR and MASTER_PORT are those of its host",
         options.rank, to_string(master), seconds(options.timeout), error));
   }
-  std::future<StorePtr> store = connect_alone([options] {
-    StorePtr connection =
+  std::future<TcpStorePtr> store = connect_alone([options] {
+    TcpStorePtr connection =
         make_tcp_store(options.master_address, options.master_port, false, options.timeout);
     greet(*connection);
     return connection;
@@ -92,10 +92,10 @@ StorePtr connect_to_master(const WorldOptions& options, Server server) {
 }
 
 [[noreturn]] void throw_held_up(const WorldOptions& options, const std::string& cause) {
-  throw WorldError(
-      fmt::format("rank 0 listens on {}, but gets no answer there itself, so somebody may have "
-                  "sent half of a message to that port: {}",
-                  to_string(Endpoint{options.master_address, options.master_port}), cause));
+  throw WorldError(fmt::format(
+      "rank {} listens on {}, but gets no answer there itself, so somebody may have "
+      "sent half of a message to that port: {}",
+      options.rank, to_string(Endpoint{options.master_address, options.master_port}), cause));
 }
 
 // Under which rank 0 says which attempt it is, counted from 1: a number that nobody has set is 0.
@@ -103,23 +103,23 @@ std::string attempt_key(const WorldOptions& options) {
   return fmt::format("penstock/{}/attempt", options.token);
 }
 
-StorePtr listen_as_master(const WorldOptions& options) {
-  const Endpoint master{options.master_address, options.master_port};
-  std::future<StorePtr> listening = connect_alone([options] {
+TcpStorePtr listen(const WorldOptions& options) {
+  const Endpoint place{options.master_address, options.master_port};
+  std::future<TcpStorePtr> listening = connect_alone([options] {
     return make_tcp_store(options.master_address, options.master_port, true, options.timeout);
   });
   if (is_late(listening, options)) {
     throw_held_up(options,
                   fmt::format("waited {:.3g} s", seconds(longest_answer(options.timeout))));
   }
-  StorePtr store;
+  TcpStorePtr store;
   try {
     store = listening.get();
   } catch (const std::exception&) {
     throw WorldError(
-        fmt::format("rank 0 cannot listen on {}: the port is in use, or not allowed; choose "
+        fmt::format("rank {} cannot listen on {}: the port is in use, or not allowed; choose "
                     "another one for all ranks (MASTER_PORT)",
-                    to_string(master)));
+                    options.rank, to_string(place)));
   }
   try {
     greet(*store);
@@ -196,7 +196,7 @@ StorePtr make_store(const WorldOptions& options) {
     return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
   }
   if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
-  if (options.rank == 0) return listen_as_master(options);
+  if (options.rank == 0) return listen(options);
   // Without a token, rank 0 makes a new one for each attempt.
   return options.token.empty() ? connect_to_master(options, Server::MayComeLater)
                                : connect_to_own_attempt(options);
@@ -246,15 +246,16 @@ struct Store::Impl {
   StorePtr root;   // of all jobs that meet there
   StorePtr store;  // of this one
   std::string place;
+  enum class Role { Client, Server };
+  Role role;
   std::unique_ptr<LocalToken> local_token;  // for ranks that are still to come
 
-  Impl(const WorldOptions& world_options, StorePtr connection)
+  Impl(const WorldOptions& world_options, StorePtr connection, Role its_role)
       : options(world_options),
         root(std::move(connection)),
         store(part_of_job(root, options.token, options.attempt)),
-        place(place_of(options)) {}
-
-  bool is_server() const { return options.rank == 0 && meets_at_port(options); }
+        place(place_of(options)),
+        role(its_role) {}
 
   // Says whose failure it is, whatever libtorch throws.
   template <typename Call>
@@ -284,7 +285,9 @@ Store::Store(const WorldOptions& options) {
   }
   StorePtr root = make_store(options);
   if (needs_token && options.rank != 0) own.token = find_local_token(root, options);
-  impl_ = std::make_unique<Impl>(own, std::move(root));
+  const bool is_server = options.rank == 0 && meets_at_port(options);
+  impl_ = std::make_unique<Impl>(own, std::move(root),
+                                 is_server ? Impl::Role::Server : Impl::Role::Client);
   if (token == nullptr) return;
   set(kOpen, "");
   token->publish();
@@ -294,7 +297,7 @@ Store::Store(const WorldOptions& options) {
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Store::~Store() {
-  if (impl_ != nullptr && impl_->is_server()) let_go_of_server(std::move(impl_));
+  if (impl_ != nullptr && impl_->role == Impl::Role::Server) let_go_of_server(std::move(impl_));
 }
 
 void Store::close_to_others() {
@@ -308,7 +311,33 @@ std::unique_ptr<Store> Store::connect_again() const {
   if (options.store_file.empty() && options.size > 1) {
     connection = connect_to_master(options, Server::HasListened);
   }
-  return std::unique_ptr<Store>(new Store(std::make_unique<Impl>(options, connection)));
+  return std::unique_ptr<Store>(
+      new Store(std::make_unique<Impl>(options, connection, Impl::Role::Client)));
+}
+
+std::unique_ptr<Store> Store::open_standby(const std::string& address) const {
+  WorldOptions options = impl_->options;
+  options.master_address = address;
+  options.master_port = 0;
+  const TcpStorePtr root = listen(options);
+  options.master_port = root->getPort();
+  return std::unique_ptr<Store>(
+      new Store(std::make_unique<Impl>(options, root, Impl::Role::Server)));
+}
+
+int Store::port() const {
+  return impl_->options.master_port;
+}
+
+Store::Way Store::way_to_standby(const std::string& address, int port) const {
+  WorldOptions options = impl_->options;
+  options.master_address = address;
+  options.master_port = port;
+  return [options] {
+    StorePtr connection = connect_to_master(options, Server::HasListened);
+    return std::unique_ptr<Store>(
+        new Store(std::make_unique<Impl>(options, std::move(connection), Impl::Role::Client)));
+  };
 }
 
 void Store::set(const std::string& key, const std::string& value) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,16 @@ class Store {
 
   // Another connection to the same values, for a thread that must not wait for others.
   std::unique_ptr<Store> connect_again() const;
+
+  // A second place for values of the job, which this process holds, at a port that is free.
+  // `address` is how the others reach this host.
+  std::unique_ptr<Store> open_standby(const std::string& address) const;
+  int port() const;
+
+  // How to connect to a standby. May be called when this store is gone; throws WorldError if that
+  // one is, too.
+  using Way = std::function<std::unique_ptr<Store>()>;
+  Way way_to_standby(const std::string& address, int port) const;
 
   // For what libtorch connects through a store. Its blocking calls keep other threads waiting.
   c10d::Store& native();

@@ -31,6 +31,9 @@ using Values = std::vector<std::optional<std::string>>;
 // Of what a rank tells about itself.
 constexpr int kMemberFormat = 1;
 
+// Holds a second store for when rank 0, which holds the first, does not answer.
+constexpr int kStandbyRank = 1;
+
 constexpr auto kAnswerTime = std::chrono::seconds(1);  // of a store that does not hang
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -228,9 +231,22 @@ void World::join() {
             ? "; each needs a RANK of its own"
             : fmt::format(", or {} is left from an earlier run", quote(options_.store_file))));
   }
-  const nlohmann::json self = {{"format", kMemberFormat}, {"size", size()},
-                               {"host", host_identity()}, {"address", address_of(options_)},
-                               {"process", getpid()},     {"local_rank", local_rank()}};
+  const std::string address = address_of(options_);
+  const bool has_others_to_tell = size() > kStandbyRank + 1;
+  if (rank() == kStandbyRank && has_others_to_tell && options_.store_file.empty()) {
+    try {
+      standby_ = store_->open_standby(address);
+    } catch (const WorldError&) {
+      standby_ = nullptr;  // reports without it say less
+    }
+  }
+  const nlohmann::json self = {{"format", kMemberFormat},
+                               {"size", size()},
+                               {"host", host_identity()},
+                               {"address", address},
+                               {"process", getpid()},
+                               {"local_rank", local_rank()},
+                               {"standby_port", standby_ == nullptr ? 0 : standby_->port()}};
   const auto look = [this] {
     try {
       if (options_.look) options_.look();
@@ -272,7 +288,8 @@ void World::join() {
     members_.push_back({.host = member["host"],
                         .address = member["address"],
                         .process_id = member["process"],
-                        .local_rank = member["local_rank"]});
+                        .local_rank = member["local_rank"],
+                        .standby_port = member.value("standby_port", 0)});
   }
   gather("world/ready", "");
   store_->close_to_others();
@@ -285,6 +302,14 @@ void refuse_world(const WorldOptions& options, const std::string& reason) {
 const Member& World::member(int rank) const {
   PENSTOCK_ASSERT(rank >= 0 && rank < size(), "a world is asked for ranks that it has");
   return members_[static_cast<std::size_t>(rank)];
+}
+
+Store::Way World::standby() const {
+  for (const Member& holder : members_) {
+    if (holder.standby_port == 0) continue;
+    return store_->way_to_standby(holder.address, holder.standby_port);
+  }
+  return {};
 }
 
 std::vector<int> World::processes_on_this_host() const {

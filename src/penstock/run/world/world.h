@@ -20,6 +20,7 @@ struct Member {
   std::string address;  // that the other ranks can connect to
   int process_id = 0;
   int local_rank = 0;
+  int standby_port = 0;  // where it holds a store for when rank 0 does not answer; 0: it does not
 };
 
 struct ExchangeOptions {
@@ -47,6 +48,11 @@ class World {
   Store& store() { return *store_; }
   std::chrono::milliseconds timeout() const { return options_.timeout; }
 
+  // How to connect to a second store, for when rank 0 does not answer: rank 1 holds one if there
+  // are more than two ranks, and they meet at a port. Empty if there is none. May be called when
+  // the world is gone.
+  Store::Way standby() const;
+
   // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
   // all of them, with the same `topic`, once per topic. Throws WorldError, which names the ranks
   // that are missing at the end of the timeout.
@@ -69,6 +75,7 @@ class World {
   WorldOptions options_;
   // Shared with threads that ask it, which are left behind if it does not answer.
   std::shared_ptr<Store> store_;
+  std::unique_ptr<Store> standby_;  // that this process holds
   std::vector<Member> members_;
   std::vector<std::pair<std::string, int>> counts_;
 };

@@ -114,7 +114,7 @@ std::string Monitor::blame_missing(const std::string& topic, const std::string& 
   require_healthy();
   const bool is_done = state_->run_on_store(
       [state = state_, topic, symptom] { state->blame_missing(topic, symptom); }, kBlameTime);
-  if (!is_done) state_->fail_without_store(kBlameTime);
+  if (!is_done) state_->fail_alone(kBlameTime);
   return state_->failure();
 }
 
@@ -147,7 +147,7 @@ std::vector<std::string> Monitor::exchange(const std::string& topic, const std::
     state_->wait_for_failure(milliseconds(2));
   }
   if (!is_told) {
-    state_->fail_without_store(timeout);
+    state_->fail_alone(timeout);
     require_healthy();
   }
   std::string missing;

@@ -36,6 +36,8 @@ struct MonitorOptions {
 //   store thread   the only one to use the store: tells the position of this rank, looks for
 //                  failures, judges waits. It may hang, if whoever holds the store does.
 //   watchdog       notices that.
+//   standby thread is there while the store is silent: makes the report with those that notice it,
+//                  too, over the store that another rank holds.
 //   ring watch     notices that the process of the next rank has ended, if that is on another host;
 //                  of this host, the kernel tells the store thread.
 //
@@ -83,7 +85,8 @@ class Monitor {
   explicit Monitor(std::shared_ptr<State> state);
   std::string blame_missing(const std::string& topic, const std::string& symptom);
 
-  // Shared with the store thread, which is left behind if it hangs at the end.
+  // Shared with the store thread and the standby thread, which are left behind if they hang at the
+  // end.
   std::shared_ptr<State> state_;
   std::unique_ptr<RingWatch> ring_;
   std::thread store_thread_;

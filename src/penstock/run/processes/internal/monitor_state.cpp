@@ -46,7 +46,9 @@ Monitor::State::State(World& world, const MonitorOptions& options)
       keys_(keys_of(world, options.group)),
       host_(world, options.group),
       store_holder_(name_of(world, 0)),
-      store_(connect_to_store(world, world.store())) {
+      store_(connect_to_store(world, world.store())),
+      standby_(world.standby()),
+      holds_standby_(world.member(world.rank()).standby_port != 0) {
   for (const int rank : group_.ranks) names_.push_back(name_of(world, rank));
 }
 
@@ -120,34 +122,6 @@ bool Monitor::State::end(milliseconds patience) {
   return changed_.wait_for(lock, patience, [&] { return is_store_thread_home_; });
 }
 
-// The others cannot be asked, nor told: each rank knows and says what it does itself.
-void Monitor::State::fail_without_store(std::chrono::nanoseconds silence) {
-  // A rank that is stopped in the middle of a message keeps the store from answering anybody.
-  std::string why = holds_store_ ? "held up by another rank" : "stopped, or cut off";
-  for (const int rank : host_.stopped()) {
-    if (rank == 0) continue;  // that is the holder itself
-    why = fmt::format("{} is stopped", names_[static_cast<std::size_t>(group_.rank_of(rank))]);
-  }
-  std::string reason =
-      fmt::format("{}, which holds what the ranks share, has not answered for {:.3g} s: {}",
-                  store_holder_, seconds(silence), why);
-  {
-    const std::lock_guard lock(mutex_);  // so that the step does not end meanwhile
-    if (step_) {
-      std::vector<RankPosition> positions(names_.size());
-      const RankPosition own = position_now();
-      positions[static_cast<std::size_t>(rank_)] = own;
-      reason += fmt::format("; {} {}", name(), describe_alone(*step_->program, rank_, own, names_));
-      if (!replay_path_.empty()) {
-        write_replay_file(
-            own_replay_path(replay_path_, group_.ranks[static_cast<std::size_t>(rank_)]),
-            write_replay(*step_->program, positions, reason));
-      }
-    }
-  }
-  fail(reason);
-}
-
 RankPosition Monitor::State::position() const {
   const std::lock_guard lock(mutex_);
   return position_now();
@@ -162,25 +136,6 @@ RankPosition Monitor::State::position_now() const {
     position.exchange = step_->progress->exchange(rank_);
   }
   return position;
-}
-
-// ---- the watchdog ----
-
-void Monitor::State::guard_store() {
-  // Counted by its own ticks, so that a process that was stopped does not blame the others.
-  auto silence = std::chrono::nanoseconds::zero();
-  std::unique_lock lock(mutex_);
-  while (!is_ending_ && failure_.empty()) {
-    changed_.wait_for(lock, kTick, [&] { return is_ending_ || !failure_.empty(); });
-    if (is_store_thread_home_) return;
-    silence =
-        std::exchange(is_answered_, false) ? std::chrono::nanoseconds::zero() : silence + kTick;
-    const std::chrono::nanoseconds patience = step_ ? step_->deadline : idle_deadline_;
-    if (silence < patience) continue;
-    lock.unlock();
-    fail_without_store(patience);
-    return;
-  }
 }
 
 }  // namespace penstock

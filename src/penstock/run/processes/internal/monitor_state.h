@@ -19,7 +19,7 @@
 namespace penstock {
 
 // What the threads of a monitor share.
-class Monitor::State {
+class Monitor::State : public std::enable_shared_from_this<Monitor::State> {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr auto kTick = std::chrono::milliseconds(50);  // of both threads
@@ -47,8 +47,8 @@ class Monitor::State {
   // From now on `text` is the failure of this rank, if it is the first; stops the step.
   void fail(const std::string& text);
 
-  // The same, because the store has not answered for so long.
-  void fail_without_store(std::chrono::nanoseconds silence);
+  // The same, because the store has not answered for so long, and the others cannot be asked.
+  void fail_alone(std::chrono::nanoseconds silence);
 
   // Has the store thread run `work`, and waits until it has, a failure comes, or the time is up.
   // True if it has run.
@@ -90,8 +90,17 @@ class Monitor::State {
   std::vector<std::string> gather_answers();
   void compose_stall(const std::string& found);
   void leave_replay(const std::vector<RankPosition>& positions, const std::string& reason);
+  void serve_standby();
+  void fail_without_store(std::chrono::nanoseconds silence,
+                          const std::vector<RankPosition>& positions);
+  std::optional<std::chrono::nanoseconds> wait_for_silence(Store& standby);
+  std::vector<RankPosition> gather_positions(Store& standby);
+  std::string describe_silence(std::chrono::nanoseconds silence) const;
   RankPosition position() const;
-  RankPosition position_now() const;  // with the mutex held
+  // With the mutex held.
+  RankPosition position_now() const;
+  std::chrono::nanoseconds patience() const { return step_ ? step_->deadline : idle_deadline_; }
+  bool is_store_suspicious() const;
   ToldPosition position_of(int rank);
   bool is_stalled(const WatchedStep& step, const std::vector<std::string>& answers);
   std::optional<WatchedStep> step() const;
@@ -107,6 +116,8 @@ class Monitor::State {
   std::vector<std::string> names_;  // by rank of the group
   std::string store_holder_;
   std::unique_ptr<Store> store_;
+  Store::Way standby_;  // empty: there is none
+  const bool holds_standby_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -117,7 +128,10 @@ class Monitor::State {
   std::deque<std::function<void()>> work_;
   bool is_ending_ = false;
   bool is_store_thread_home_ = false;
-  bool is_answered_ = false;  // by the store, since the watchdog looked
+  bool is_answered_ = false;               // by the store, since the watchdog looked
+  std::chrono::nanoseconds silence_ = {};  // of the store
+  enum class StandbyUse { None, Served, Lost };
+  StandbyUse standby_use_ = StandbyUse::None;  // by its thread
 
   // Of the store thread.
   RankPosition own_;
