@@ -131,7 +131,7 @@ TEST_F(WorldTest, MeetsAtAPort) {
     world.forget("topic");
     EXPECT_FALSE(world.store().find(world.rank() == 0 ? "topic/0" : "topic/1"));
     world.exchange(world.everyone(), "end", "");
-    if (world.rank() == 1) world.store().set("seen", "");
+    if (world.rank() == 1) return world.store().set("seen", "");
     while (!world.store().find("seen")) {
     }
   });
