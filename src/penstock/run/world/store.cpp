@@ -19,13 +19,14 @@
 #include "penstock/run/world/internal/host.h"
 #include "penstock/run/world/internal/keys.h"
 #include "penstock/run/world/internal/local_token.h"
+#include "penstock/run/world/internal/server_sockets.h"
 #include "penstock/run/world/world_options.h"
 
 namespace penstock {
 namespace {
 
-// The server of 1.13 does not end while somebody has sent it half of a message. It is left to the
-// end of the process then.
+// The server does not end while it waits for the rest of a message. It is left to the end of the
+// process then.
 template <typename Owner>
 void let_go_of_server(Owner owner) {
   constexpr auto kPatience = std::chrono::seconds(1);
@@ -103,6 +104,10 @@ std::string attempt_key(const WorldOptions& options) {
   return fmt::format("penstock/{}/attempt", options.token);
 }
 
+// libtorch's server reads one message after the other, to its end. Whoever stops in the middle of
+// one keeps all others waiting for this long; then the server hangs up on him.
+constexpr auto kLongestHoldUp = std::chrono::seconds(2);
+
 TcpStorePtr listen(const WorldOptions& options) {
   const Endpoint place{options.master_address, options.master_port};
   std::future<TcpStorePtr> listening = connect_alone([options] {
@@ -121,12 +126,13 @@ TcpStorePtr listen(const WorldOptions& options) {
                     "another one for all ranks (MASTER_PORT)",
                     options.rank, to_string(place)));
   }
+  limit_waits_at_port(store->getPort(), kLongestHoldUp);
   try {
     greet(*store);
     store->add(attempt_key(options), options.attempt + 1);
   } catch (const std::exception& error) {
     let_go_of_server(std::move(store));
-    throw_held_up(options, error.what());
+    throw_held_up(options, cause_of(error));
   }
   return store;
 }
