@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/torch.h>
 
 #include "penstock/run/checkpoint/save_checkpoint.h"
@@ -13,6 +14,13 @@
 #include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/training/gradient_norm.h"
 #include "penstock/run/training/staggered_trainer.h"
+
+// As libtorch has it where it was built with MPI.
+namespace c10d {
+struct ProcessGroupMPI {
+  static penstock::BackendPtr createProcessGroupMPI();
+};
+}  // namespace c10d
 
 namespace documents {
 
@@ -91,6 +99,18 @@ void join_mesh(penstock::World& world, penstock::ScheduleOptions& options) {
       world, penstock::ProcessRankOptions{.group = mesh.pipeline_of(world.rank())});
   options.data_group = std::make_shared<penstock::ProcessRanks>(
       world, penstock::ProcessRankOptions{.group = mesh.data_group_of(world.rank())});
+}
+
+// docs/concepts/transports.md
+std::shared_ptr<penstock::ProcessRanks> ranks_over_mpi(penstock::World& world) {
+  const auto make_mpi = [](const auto& /*store*/, int /*rank*/,
+                           int /*size*/) -> penstock::BackendPtr {
+    return c10d::ProcessGroupMPI::createProcessGroupMPI();
+  };
+  const auto group = std::make_shared<penstock::ProcessRanks>(
+      world, penstock::ProcessRankOptions{.transport = penstock::TransportKind::OwnBackend,
+                                          .make_backend = make_mpi});
+  return group;
 }
 
 }  // namespace documents

@@ -169,6 +169,17 @@ TEST_P(FaultInjection, AllSurvivorsNameTheRankOverGloo) {
   expect_named_at_some_actions("over Gloo", 5, {.transport = TransportKind::Gloo});
 }
 
+// The backend does not notice it, as that of MPI does not.
+TEST_P(FaultInjection, AllSurvivorsNameTheRankOverABackendOfTheirOwn) {
+  expect_all_named("killed over an own backend", inject({.num_ranks = shape_.num_ranks,
+                                                         .train = training_of(shape_),
+                                                         .transport = TransportKind::OwnBackend,
+                                                         .deadline = std::chrono::seconds(20),
+                                                         .bound_s = 2},
+                                                        {{0, 2}, {1, 4}, {2, 6}}));
+  expect_nothing_left();
+}
+
 // As ranks of one host do that the launcher has started.
 TEST_P(FaultInjection, AllSurvivorsNameTheRankOfAFile) {
   const Tally stopped =

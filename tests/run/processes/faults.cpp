@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "penstock/run/processes/process_ranks.h"
+#include "tests/run/support/store_backend.h"
 
 namespace penstock {
 namespace {
@@ -131,7 +132,9 @@ void inject_one(const FaultyRun& run, const Fault& fault, Tally& tally) {
       [&](const WorldOptions& options) {
         World world(options);
         const auto group = std::make_shared<ProcessRanks>(
-            world, ProcessRankOptions{.transport = run.transport, .replay_path = run.replay_path});
+            world, ProcessRankOptions{.transport = run.transport,
+                                      .make_backend = store_backend(),
+                                      .replay_path = run.replay_path});
         return run.train({.group = group,
                           .num_steps = 3,  // a rank that is done with a step notices in the next
                           .deadline = run.deadline,

@@ -67,6 +67,16 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(instance.param.num_ranks);
     });
 
+TEST(OwnBackend, TrainsLikeThreads) {
+  expect_like_threads(3, TransportKind::OwnBackend, [](const auto& group) {
+    std::string lines;
+    for (const char* schedule : {"1F1B", "Interleaved1F1B", "ZBVZeroBubble"}) {
+      lines += train(mlp_model(), {schedule, 3, 4}, {.group = group});
+    }
+    return lines;
+  });
+}
+
 // Runs a step of 1F1B on three ranks that share `change`, which may spoil what one of them does.
 using Change = std::function<void(int rank, ProcessRankOptions&, ScheduleOptions&, std::string&)>;
 std::vector<RankEnd> run_with(const Change& change) {

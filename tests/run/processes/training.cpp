@@ -15,6 +15,7 @@
 #include "penstock/run/pipeline/pipeline_schedule.h"
 #include "penstock/run/processes/process_ranks.h"
 #include "tests/run/processes/forked_ranks.h"
+#include "tests/run/support/store_backend.h"
 
 namespace penstock {
 
@@ -171,8 +172,8 @@ std::vector<std::string> expect_like_threads(
     const std::function<std::string(const std::shared_ptr<RankGroup>&)>& train_all) {
   const std::vector<RankEnd> ends = run_forked(num_ranks, [&](const WorldOptions& options) {
     World world(options);
-    return train_all(
-        std::make_shared<ProcessRanks>(world, ProcessRankOptions{.transport = transport}));
+    return train_all(std::make_shared<ProcessRanks>(
+        world, ProcessRankOptions{.transport = transport, .make_backend = store_backend()}));
   });
   std::string lines;
   for (const RankEnd& end : ends) {

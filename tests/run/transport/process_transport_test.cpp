@@ -11,8 +11,10 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include "penstock/run/libtorch/c10d_backend.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/rank_processes.h"
+#include "tests/run/support/store_backend.h"
 #include "tests/run/transport/transport_ways.h"
 
 // What transports between processes must do in addition: find each other, notice ranks that differ
@@ -33,10 +35,18 @@ class ProcessTransportTest : public ::testing::TestWithParam<TransportKind> {
     return {.kind = GetParam(),
             .extent = kExtent,
             .fingerprint = 7,
+            .make_backend = store_backend(),
             .deadline = std::chrono::minutes(1)};
   }
   static void run(const Ranks& ranks, std::chrono::nanoseconds deadline = std::chrono::minutes(1)) {
-    (GetParam() == TransportKind::Gloo ? run_over_gloo : run_over_shared_memory)(ranks, deadline);
+    switch (GetParam()) {
+      case TransportKind::Gloo:
+        return run_over_gloo(ranks, deadline);
+      case TransportKind::OwnBackend:
+        return run_over_own_backend(ranks, deadline);
+      default:
+        return run_over_shared_memory(ranks, deadline);
+    }
   }
 };
 
@@ -109,6 +119,7 @@ TEST_P(ProcessTransportTest, EndsTheOpeningWhenItIsToldTo) {
 }
 
 TEST_P(ProcessTransportTest, NamesTheRankThatHasExited) {
+  if (GetParam() == TransportKind::OwnBackend) GTEST_SKIP() << "this one does not notice";
   run({[](Transport& transport) {
          Message message;
          transport.receive(1, gradient(0, 0), message);
@@ -291,6 +302,8 @@ TEST_P(ProcessTransportTest, SaysWhichValueCannotTravel) {
 INSTANTIATE_TEST_SUITE_P(SharedMemory, ProcessTransportTest,
                          ::testing::Values(TransportKind::SharedMemory));
 INSTANTIATE_TEST_SUITE_P(Gloo, ProcessTransportTest, ::testing::Values(TransportKind::Gloo));
+INSTANTIATE_TEST_SUITE_P(OwnBackend, ProcessTransportTest,
+                         ::testing::Values(TransportKind::OwnBackend));
 
 TEST(SharedMemory, RefusesAMessageThatNobodyAskedFor) {
   run_over_shared_memory(
@@ -372,6 +385,29 @@ TEST(OpenTransport, TakesEachPairsOwnWay) {
         EXPECT_EQ(message.front().toInt(), 10 * peer + step);
       }
     }
+  });
+}
+
+TEST(OpenTransport, NeedsABackendThatIsToBeTheProgramsOwn) {
+  run_in_forks(1, [](const WorldOptions& world_options) {
+    World world(world_options);
+    ProcessTransportOptions options{.kind = TransportKind::OwnBackend, .extent = kExtent};
+    EXPECT_EQ(message_of([&] { open_transport(world, world.everyone(), options); }),
+              "a transport over a backend of the program's own needs a function that makes it: set "
+              "make_backend");
+    options.make_backend = [](const auto&, int, int) { return BackendPtr(); };
+    EXPECT_EQ(message_of([&] { open_transport(world, world.everyone(), options); }),
+              "no backend was made: the function that makes it returned nothing");
+  });
+}
+
+TEST(OpenTransport, RefusesRanksThatMakeNoBackendOfTheirOwn) {
+  run_in_forks(2, [](const WorldOptions& world_options) {
+    World world(world_options);
+    ProcessTransportOptions options{.extent = kExtent};
+    if (world.rank() == 1) options.make_backend = store_backend();
+    EXPECT_THAT(message_of([&] { open_transport(world, world.everyone(), options); }),
+                HasSubstr("was told to use another kind of transport than rank "));
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include "penstock/run/transport/in_process/in_process_hub.h"
 #include "tests/run/support/rank_processes.h"
+#include "tests/run/support/store_backend.h"
 
 namespace penstock {
 namespace {
@@ -13,9 +14,12 @@ namespace {
 void run_over(TransportKind kind, const Ranks& ranks, std::chrono::nanoseconds deadline) {
   run_in_forks(static_cast<int>(ranks.size()), [&](const WorldOptions& options) {
     World world(options);
-    const std::unique_ptr<Transport> transport =
-        open_transport(world, world.everyone(),
-                       {.kind = kind, .extent = kExtent, .fingerprint = 7, .deadline = deadline});
+    const std::unique_ptr<Transport> transport = open_transport(world, world.everyone(),
+                                                                {.kind = kind,
+                                                                 .extent = kExtent,
+                                                                 .fingerprint = 7,
+                                                                 .make_backend = store_backend(),
+                                                                 .deadline = deadline});
     ranks[static_cast<std::size_t>(world.rank())](*transport);
   });
 }
@@ -38,6 +42,10 @@ void run_over_shared_memory(const Ranks& ranks, std::chrono::nanoseconds deadlin
 
 void run_over_gloo(const Ranks& ranks, std::chrono::nanoseconds deadline) {
   run_over(TransportKind::Gloo, ranks, deadline);
+}
+
+void run_over_own_backend(const Ranks& ranks, std::chrono::nanoseconds deadline) {
+  run_over(TransportKind::OwnBackend, ranks, deadline);
 }
 
 Message receive_patiently(Transport& transport, int from_rank, MessageKey key) {

@@ -22,6 +22,7 @@ void run_on_threads(const Ranks& ranks, std::chrono::nanoseconds deadline);
 // In processes, see run_in_processes().
 void run_over_shared_memory(const Ranks& ranks, std::chrono::nanoseconds deadline);
 void run_over_gloo(const Ranks& ranks, std::chrono::nanoseconds deadline);
+void run_over_own_backend(const Ranks& ranks, std::chrono::nanoseconds deadline);
 
 // Receives, however often the deadline passes before the message comes.
 Message receive_patiently(Transport& transport, int from_rank, MessageKey key);

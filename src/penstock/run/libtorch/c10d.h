@@ -34,7 +34,7 @@ inline std::chrono::milliseconds longest_answer(std::chrono::milliseconds timeou
 // without a word when clients are missing. No answer within longest_answer() is an error. A server
 // at port 0 takes one that is free.
 inline TcpStorePtr make_tcp_store(const std::string& address, int port, bool is_server,
-                               std::chrono::milliseconds timeout) {
+                                  std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.isServer = is_server;

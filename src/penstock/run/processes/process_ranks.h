@@ -16,6 +16,7 @@ class Monitor;
 struct ProcessRankOptions {
   Group group = {};  // of the processes that are ranks of one pipeline; default: all of the world
   TransportKind transport = TransportKind::Automatic;
+  MakeBackend make_backend = {};  // see ProcessTransportOptions
   // What all ranks must agree on beyond the schedule: the name and the size of the model, say.
   std::string model = {};
   // Where the lowest rank that answers writes how the ranks stood when they stalled; empty:

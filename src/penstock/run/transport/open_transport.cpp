@@ -10,7 +10,7 @@
 #include "penstock/base/text.h"
 #include "penstock/run/threads/shared_cores.h"
 #include "penstock/run/threads/wait_policy.h"
-#include "penstock/run/transport/c10d/internal/gloo_transport.h"
+#include "penstock/run/transport/c10d/internal/c10d_transport.h"
 #include "penstock/run/transport/shared_memory/internal/shared_memory_transport.h"
 
 namespace penstock {
@@ -54,8 +54,9 @@ struct Introduction {
   std::uint64_t fingerprint = 0;
   Extent extent;
   TransportKind kind = TransportKind::Automatic;
-  std::string invitation;  // to its shared memory; empty if there is none
-  std::string problem;     // why there is none
+  bool makes_backend = false;  // of its own
+  std::string invitation;      // to its shared memory; empty if there is none
+  std::string problem;         // why there is none
 };
 
 std::string write(const Introduction& introduction) {
@@ -63,6 +64,7 @@ std::string write(const Introduction& introduction) {
                         {"stages", introduction.extent.num_stages},
                         {"microbatches", introduction.extent.num_microbatches},
                         {"kind", static_cast<int>(introduction.kind)},
+                        {"makes_backend", introduction.makes_backend},
                         {"invitation", introduction.invitation},
                         {"problem", introduction.problem}}
       .dump();
@@ -74,6 +76,7 @@ Introduction parse(const std::string& text) {
   introduction.fingerprint = json["fingerprint"];
   introduction.extent = {.num_stages = json["stages"], .num_microbatches = json["microbatches"]};
   introduction.kind = static_cast<TransportKind>(json["kind"].get<int>());
+  introduction.makes_backend = json["makes_backend"];
   introduction.invitation = json["invitation"];
   introduction.problem = json["problem"];
   return introduction;
@@ -92,6 +95,11 @@ class Opening {
       throw ArgumentError(fmt::format("rank {} of the world is not in the group {}", world.rank(),
                                       quote(group.name)));
     }
+    if (options.kind == TransportKind::OwnBackend && !options.make_backend) {
+      throw ArgumentError(
+          "a transport over a backend of the program's own needs a function that makes it: set "
+          "make_backend");
+    }
     wait_ = wait_policy_for(num_sharing_cores(world.processes_on_this_host()), options.deadline);
     if (options.spin) wait_.spin = *options.spin;
   }
@@ -107,7 +115,7 @@ class Opening {
         std::all_of(reached_.begin(), reached_.end(), [](bool is_near) { return is_near; });
     // Who is alone has reached all others, also without shared memory.
     if (all_near && shared_memory_ != nullptr) return std::move(shared_memory_);
-    GlooTransportOptions gloo_options{
+    const C10dTransportOptions far_options{
         .rank = rank_,
         .num_ranks = group_.size(),
         .extent = options_.extent,
@@ -119,9 +127,11 @@ class Opening {
         .connect_timeout =
             options_.connect_timeout.count() > 0 ? options_.connect_timeout : world_.timeout(),
         .look = options_.look};
-    auto gloo = make_gloo_transport(world_.store(), gloo_options);
-    if (shared_memory_ == nullptr) return gloo;
-    return std::make_unique<MixedTransport>(std::move(shared_memory_), std::move(gloo),
+    auto far = options_.make_backend && options_.kind != TransportKind::Gloo
+                   ? make_backend_transport(world_.store(), far_options, options_.make_backend)
+                   : make_gloo_transport(world_.store(), far_options);
+    if (shared_memory_ == nullptr) return far;
+    return std::make_unique<MixedTransport>(std::move(shared_memory_), std::move(far),
                                             near_from_here());
   }
 
@@ -131,13 +141,18 @@ class Opening {
                            {.timeout = options_.connect_timeout, .look = options_.look});
   }
 
+  bool is_far_only() const {
+    return options_.kind == TransportKind::Gloo || options_.kind == TransportKind::OwnBackend;
+  }
+
   void introduce() {
     Introduction self{.fingerprint = options_.fingerprint,
                       .extent = options_.extent,
                       .kind = options_.kind,
+                      .makes_backend = static_cast<bool>(options_.make_backend),
                       .invitation = "",
                       .problem = ""};
-    if (options_.kind != TransportKind::Gloo) {
+    if (!is_far_only()) {
       try {
         shared_memory_ = std::make_unique<SharedMemoryTransport>(
             SharedMemoryOptions{.rank = rank_,
@@ -168,7 +183,7 @@ class Opening {
     if (other.fingerprint != self.fingerprint) {
       throw TransportError(fmt::format("rank {} runs another program than rank {}", peer, rank_));
     }
-    if (other.kind != self.kind) {
+    if (other.kind != self.kind || other.makes_backend != self.makes_backend) {
       throw TransportError(fmt::format(
           "rank {} was told to use another kind of transport than rank {}", peer, rank_));
     }
@@ -203,7 +218,7 @@ class Opening {
     const auto host_of = [&](int rank) {
       return world_.member(group_.ranks[static_cast<std::size_t>(rank)]).host;
     };
-    if (options_.kind == TransportKind::Gloo) return "they were told to use Gloo";
+    if (is_far_only()) return "they were told to use a backend of c10d";
     if (host_of(peer) != host_of(rank_)) return "they are on different hosts";
     if (!other.problem.empty()) return other.problem;
     if (shared_memory_ == nullptr) return "one of them has none";

@@ -9,15 +9,17 @@
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/libtorch/backend.h"
 #include "penstock/run/transport/transport.h"
 #include "penstock/run/world/world.h"
 
 namespace penstock {
 
 enum class TransportKind {
-  Automatic,     // shared memory between ranks of one host, Gloo between hosts
+  Automatic,     // shared memory between ranks of one host, a backend of c10d between hosts
   SharedMemory,  // an error if two ranks cannot share memory
-  Gloo,
+  Gloo,          // a backend of c10d: Penstock makes it
+  OwnBackend,    // another backend of c10d: the program makes it
 };
 
 // Whether this Penstock was built with Gloo.
@@ -27,6 +29,10 @@ struct ProcessTransportOptions {
   TransportKind kind = TransportKind::Automatic;
   Extent extent = {};             // of the program: the messages there are
   std::uint64_t fingerprint = 0;  // of the program; the same on all ranks
+  // Makes the backend between hosts, in place of Gloo, where the program has one of its own: MPI or
+  // UCC, say, if libtorch was built with them. It must tell messages apart by their tags, take
+  // tensors in main memory, and be able to say whether an operation is completed.
+  MakeBackend make_backend = {};
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
   // How long a transport that ends waits for the others to take what it has sent; 0: the deadline.
   std::chrono::nanoseconds last_wait = {};

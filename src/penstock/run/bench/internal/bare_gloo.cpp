@@ -10,7 +10,7 @@ namespace {
 
 class GlooRoundTrips final : public RoundTrips {
  public:
-  GlooRoundTrips(GlooPtr gloo, const RoundTripOptions& options)
+  GlooRoundTrips(BackendPtr gloo, const RoundTripOptions& options)
       : gloo_(std::move(gloo)),
         reads_(options.reads),
         out_({at::ones({options.bytes / 4})}),
@@ -34,7 +34,7 @@ class GlooRoundTrips final : public RoundTrips {
     if (reads_) in_.front().sum();
   }
 
-  GlooPtr gloo_;
+  BackendPtr gloo_;
   bool reads_;
   std::vector<at::Tensor> out_;
   std::vector<at::Tensor> in_;
@@ -43,7 +43,7 @@ class GlooRoundTrips final : public RoundTrips {
 }  // namespace
 
 struct BareGloo::Impl {
-  GlooPtr gloo;
+  BackendPtr gloo;
 };
 
 BareGloo::BareGloo(World& world, const std::string& name)
@@ -53,7 +53,7 @@ BareGloo::BareGloo(World& world, const std::string& name)
                           .rank = world.rank(),
                           .size = world.size(),
                           .address = world.member(world.rank()).address,
-                          .timeout = world.timeout()})})) {}
+                          .connect = {.timeout = world.timeout()}})})) {}
 
 BareGloo::~BareGloo() = default;
 

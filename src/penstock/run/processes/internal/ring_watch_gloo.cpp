@@ -27,8 +27,7 @@ class RingWatch::Impl {
              .rank = self_,
              .size = group.size(),
              .address = world.member(world.rank()).address,
-             .timeout = world.timeout(),
-             .look = std::move(look)})),
+             .connect = {.timeout = world.timeout(), .look = std::move(look)}})),
         thread_([this] { watch(); }) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -65,7 +64,7 @@ class RingWatch::Impl {
       {
         const std::lock_guard lock(mutex_);
         if (is_ending_) return;
-        wait_ = gloo_receive(gloo_, nothing, rank, 0);
+        wait_ = post_receive(gloo_, nothing, rank, 0);
         wait = wait_;
       }
       wait->wait(kForever);
@@ -78,7 +77,7 @@ class RingWatch::Impl {
   std::vector<int> ranks_;
   int self_;
   std::function<void(int)> on_closed_;
-  GlooPtr gloo_;
+  BackendPtr gloo_;
   std::mutex mutex_;  // guards is_ending_ and wait_
   bool is_ending_ = false;
   WorkPtr wait_;
