@@ -29,7 +29,7 @@ install(FILES
   "${PROJECT_BINARY_DIR}/penstockConfig.cmake" "${PROJECT_BINARY_DIR}/penstockConfigVersion.cmake"
   DESTINATION "${PENSTOCK_PACKAGE_DIR}" ${part})
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples" DESTINATION "${CMAKE_INSTALL_DOCDIR}" ${part}
-  PATTERN run_example.cmake EXCLUDE)
+  REGEX "(run_example|join_examples)\\.cmake$" EXCLUDE)
 
 if(PENSTOCK_BUILD_APPS)
   set(part COMPONENT program)
