@@ -1,6 +1,7 @@
 #include "delegate.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -24,6 +25,8 @@ namespace {
   std::vector<char*> words = {name.data(), verb.data()};
   for (std::string& argument : arguments) words.push_back(argument.data());
   words.push_back(nullptr);
+  // The other program computes on its own threads; those of OpenBLAS need not even start.
+  setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);
   set_blas_core(better_blas_core());  // loading libtorch a second time for it would take long
   execv(path.c_str(), words.data());
   throw Error(
