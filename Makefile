@@ -31,7 +31,7 @@ build:
 
 demo:
 	$(say) 'Building the program, as `make test` does'
-	@tools/install_packages.sh build run bench run-test
+	@tools/install_packages.sh build clang run bench run-test
 	@tools/build.sh dev penstock_program
 	$(say) 'Generating a zero-bubble schedule for 3 ranks and 3 microbatches, lowered to sends and receives'
 	@mkdir -p $(dir $(DEMO))
@@ -48,22 +48,22 @@ demo:
 
 test:
 	$(say) 'Building and running all tests'
-	@tools/install_packages.sh build run bench test
+	@tools/install_packages.sh build clang run bench test
 	@tools/build.sh dev
 	@ctest --preset dev --progress
 
 lint:
 	$(say) 'Checking format, clang-tidy findings, layers and headers'
-	@tools/install_packages.sh build run bench test lint
+	@tools/install_packages.sh build clang run bench test lint
 	@tools/check_format.sh
 	@python3 tools/check_layers.py
-	@tools/build.sh dev all_verify_interface_header_sets
+	@tools/build.sh dev all_verify_interface_header_sets penstock_benchmarks
 	@cmake --preset tidy >/dev/null
 	@tools/run_clang_tidy.sh build/tidy src apps
 
 asan:
 	$(say) 'Building and running the tests with the address and undefined-behaviour sanitizers'
-	@tools/install_packages.sh build run bench test
+	@tools/install_packages.sh build sanitize run bench test
 	@tools/build.sh asan
 	@ctest --preset asan --progress
 
@@ -82,7 +82,7 @@ tsan:
 
 fuzz:
 	$(say) 'Fuzzing the readers for $(FUZZ_SECONDS) seconds'
-	@tools/install_packages.sh build fuzz
+	@tools/install_packages.sh build sanitize
 	@tools/build.sh fuzz
 	@tools/run_fuzzers.sh $(FUZZ_SECONDS)
 

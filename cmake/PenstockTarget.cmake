@@ -16,13 +16,15 @@ function(penstock_target target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>
     $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>)
   if(PENSTOCK_SANITIZERS)
+    target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZERS})
+  endif()
+  if(PENSTOCK_SANITIZERS AND NOT PENSTOCK_PLAIN_TARGETS)
     target_compile_options(${target} PRIVATE
       -fsanitize=${PENSTOCK_SANITIZERS} -fno-sanitize-recover=all -fno-omit-frame-pointer
       # libtorch keeps the type information of some classes to itself, which this check would need.
       -fno-sanitize=vptr
       # GCC advises so: what instrumentation adds looks uninitialized to it.
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZERS})
   endif()
 endfunction()
 

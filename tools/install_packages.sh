@@ -13,9 +13,10 @@ packages_of() {
     test) echo "$(packages_of run-test)" chromium fonts-dejavu-core ;;
     package) echo dpkg-dev file ;;
     lint) echo clang-format clang-tidy python3 ;;
-    fuzz) echo clang libclang-rt-14-dev ;;
+    clang) echo clang ;;
+    sanitize) echo clang libclang-rt-14-dev ;;
     *)
-      echo "install_packages.sh: unknown group \"$1\"; expected build, run, bench, run-test, test, package, lint or fuzz" >&2
+      echo "install_packages.sh: unknown group \"$1\"; expected build, run, bench, run-test, test, package, lint, clang or sanitize" >&2
       exit 2
       ;;
   esac

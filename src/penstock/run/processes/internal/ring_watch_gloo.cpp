@@ -57,7 +57,7 @@ class RingWatch::Impl {
 
   // Nobody ever sends, so the receive ends when the connection does, or when it is aborted.
   void wait_for_close(int rank) {
-    constexpr auto kForever = std::chrono::hours(24 * 365);
+    constexpr auto kNoLimit = std::chrono::hours(24 * 365);
     try {
       std::vector<at::Tensor> nothing = {at::empty({1}, at::kByte)};
       WorkPtr wait;
@@ -67,7 +67,7 @@ class RingWatch::Impl {
         wait_ = post_receive(gloo_, nothing, rank, 0);
         wait = wait_;
       }
-      wait->wait(kForever);
+      wait->wait(kNoLimit);
     } catch (const std::exception&) {  // what it says does not matter: it is over
     }
     const std::lock_guard lock(mutex_);
