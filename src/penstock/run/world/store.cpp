@@ -108,11 +108,20 @@ std::string attempt_key(const WorldOptions& options) {
 // one keeps all others waiting for this long; then the server hangs up on him.
 constexpr auto kLongestHoldUp = std::chrono::seconds(2);
 
+// Waits for an answer of the server at `port`. Who came before the limit was set has none; whoever
+// holds it up is hung up on here.
+void wait_for_server(const std::future<TcpStorePtr>& answer, int port) {
+  if (answer.wait_for(kLongestHoldUp) == std::future_status::timeout && port != 0) {
+    hang_up_on_silent_at_port(port);
+  }
+}
+
 TcpStorePtr listen(const WorldOptions& options) {
   const Endpoint place{options.master_address, options.master_port};
   std::future<TcpStorePtr> listening = connect_alone([options] {
     return make_tcp_store(options.master_address, options.master_port, true, options.timeout);
   });
+  wait_for_server(listening, options.master_port);
   if (is_late(listening, options)) {
     throw_held_up(options,
                   fmt::format("waited {:.3g} s", seconds(longest_answer(options.timeout))));
@@ -127,9 +136,14 @@ TcpStorePtr listen(const WorldOptions& options) {
                     options.rank, to_string(place)));
   }
   limit_waits_at_port(store->getPort(), kLongestHoldUp);
-  try {
+  std::future<TcpStorePtr> first_answer = connect_alone([store, options] {
     greet(*store);
     store->add(attempt_key(options), options.attempt + 1);
+    return store;
+  });
+  wait_for_server(first_answer, store->getPort());
+  try {
+    first_answer.get();
   } catch (const std::exception& error) {
     let_go_of_server(std::move(store));
     throw_held_up(options, cause_of(error));

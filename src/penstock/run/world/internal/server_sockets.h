@@ -8,4 +8,9 @@ namespace penstock {
 // connection that is there and every one that comes. A read or write that takes longer fails.
 void limit_waits_at_port(int port, std::chrono::milliseconds limit);
 
+// Ends the connections to `port` of this process whose other end has said something, of which
+// nothing is left to be read. If the port has not been served for a while, one of them has stopped
+// in the middle of a message.
+void hang_up_on_silent_at_port(int port);
+
 }  // namespace penstock
