@@ -29,6 +29,7 @@ class BackendOperation {
   BackendOperation& operator=(const BackendOperation&) = delete;
   BackendOperation(BackendOperation&&) noexcept = default;
   BackendOperation& operator=(BackendOperation&&) noexcept = default;
+  ~BackendOperation() = default;
 
   bool is_pending() const { return work_.defined(); }
 
