@@ -61,7 +61,8 @@ class StoreBackend final : public Backend {
   WorkPtr send(std::vector<at::Tensor>& tensors, int to_rank, int tag) override {
     const at::Tensor& source = tensors.at(0);
     const auto* begin = static_cast<const std::uint8_t*>(source.data_ptr());
-    store_->set(next_key(getRank(), to_rank, tag), {begin, begin + source.nbytes()});
+    const std::vector<std::uint8_t> bytes(begin, begin + source.nbytes());
+    store_->set(next_key(getRank(), to_rank, tag), bytes);
     return c10::make_intrusive<SentWork>();
   }
 
