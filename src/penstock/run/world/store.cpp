@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -51,14 +52,15 @@ void let_go_of_server(Owner owner) {
 // be interrupted there. 1.13 leaves it to the kernel how long it tries, which is minutes, and 2.x
 // waits without end for the first answer.
 template <typename Connect>
-std::future<TcpStorePtr> connect_alone(Connect connect) {
-  std::packaged_task<TcpStorePtr()> task(std::move(connect));
-  std::future<TcpStorePtr> store = task.get_future();
+auto connect_alone(Connect connect) {
+  std::packaged_task<std::invoke_result_t<Connect>()> task(std::move(connect));
+  auto store = task.get_future();
   std::thread(std::move(task)).detach();
   return store;
 }
 
-bool is_late(const std::future<TcpStorePtr>& store, const WorldOptions& options) {
+template <typename Pointer>
+bool is_late(const std::future<Pointer>& store, const WorldOptions& options) {
   return store.wait_for(longest_answer(options.timeout)) == std::future_status::timeout;
 }
 
@@ -211,10 +213,17 @@ StorePtr connect_to_own_attempt(const WorldOptions& options) {
       to_string(Endpoint{options.master_address, options.master_port})));
 }
 
-StorePtr make_store(const WorldOptions& options) {
-  if (!options.store_file.empty()) {
+// 2.x locks the file here already, which a process may hold that is stopped.
+StorePtr open_file(const WorldOptions& options) {
+  std::future<StorePtr> store = connect_alone([options]() -> StorePtr {
     return c10::make_intrusive<c10d::FileStore>(options.store_file, options.size);
-  }
+  });
+  if (is_late(store, options)) throw WorldError(kSilentStore);
+  return store.get();
+}
+
+StorePtr make_store(const WorldOptions& options) {
+  if (!options.store_file.empty()) return open_file(options);
   if (options.size == 1) return c10::make_intrusive<c10d::HashStore>();
   if (options.rank == 0) return listen(options);
   // Without a token, rank 0 makes a new one for each attempt.

@@ -190,9 +190,7 @@ auto ask_until(Clock::time_point deadline, const std::shared_ptr<Store>& store, 
   return question.wait([&] {
     if (look) look();
     if (Clock::now() < end) return;
-    throw WorldError(
-        "what the ranks share does not answer: the process that holds it, or the one that has "
-        "used it last, is stopped or cut off");
+    throw WorldError(kSilentStore);
   });
 }
 
