@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -178,8 +179,7 @@ TEST(PipelinePlan, SearchMakesRoomForACostlyLoss) {
       make_run_model({.name = "mlp", .layers = 8, .width = 64}, *points, 2, kSmallSeed);
   const Batch batch = points->take({0, 1, 2, 3, 4, 5, 6, 7});
   const LossFunction costly = [](const torch::Tensor& output, const torch::Tensor& /*target*/) {
-    const torch::Tensor matrix = torch::ones({100, 100});
-    for (int repeat = 0; repeat < 6; ++repeat) torch::mm(matrix, matrix);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return output.square().mean();
   };
   PlanRequest request{

@@ -158,7 +158,7 @@ TEST_F(WorldTest, JoinsTheAttemptThatIsItsOwn) {
   port.free();
   // Rank 0 listens until rank 1 has seen it.
   const Task meet = [](World& world) {
-    if (world.rank() == 1) world.store().set("seen", "");
+    if (world.rank() == 1) return world.store().set("seen", "");
     while (!world.store().find("seen")) {
     }
   };
@@ -329,7 +329,7 @@ TEST_F(WorldTest, LeavesNoTokenBehind) {
       EXPECT_FALSE(std::filesystem::exists(path));
     }
     world.exchange(world.everyone(), "end", "");
-    if (world.rank() == 1) world.store().set("seen", "");
+    if (world.rank() == 1) return world.store().set("seen", "");
     while (!world.store().find("seen")) {
     }
   });
