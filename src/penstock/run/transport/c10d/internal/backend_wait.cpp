@@ -51,16 +51,10 @@ BackendWaits::~BackendWaits() {
 
 BackendWaits::Result BackendWaits::wait(BackendOperation& operation) {
   PENSTOCK_ASSERT(operation.is_pending(), "a backend is asked once about each operation");
-  Clock::time_point end;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_stopped_) return Result::Stopped;
-    end = std::min(Clock::now() + deadline_, latest_);
-    end_ = end;
-  }
+  const Clock::time_point end = std::min(Clock::now() + deadline_, latest_);
   bool is_done = false;
   try {
-    is_done = operation.style_ == WaitStyle::Interrupted ? wait_interrupted(operation.work_)
+    is_done = operation.style_ == WaitStyle::Interrupted ? wait_interrupted(operation.work_, end)
                                                          : wait_polled(operation.work_, end);
   } catch (...) {
     operation.work_.reset();
@@ -71,11 +65,12 @@ BackendWaits::Result BackendWaits::wait(BackendOperation& operation) {
   return Result::Done;
 }
 
-bool BackendWaits::wait_interrupted(const WorkPtr& work) {
+bool BackendWaits::wait_interrupted(const WorkPtr& work, Clock::time_point end) {
   {
     const std::lock_guard lock(mutex_);
     if (is_stopped_) return false;
     waited_for_ = work;
+    end_ = end;
   }
   const auto forget = [this] {
     const std::lock_guard lock(mutex_);
@@ -95,6 +90,7 @@ bool BackendWaits::wait_interrupted(const WorkPtr& work) {
 bool BackendWaits::wait_polled(const WorkPtr& work, Clock::time_point end) const {
   constexpr auto kSpin = std::chrono::microseconds(50);
   constexpr auto kPause = std::chrono::microseconds(20);
+  if (is_stopped()) return false;
   const Clock::time_point spin_end = Clock::now() + kSpin;
   while (!work->isCompleted()) {
     const Clock::time_point now = Clock::now();

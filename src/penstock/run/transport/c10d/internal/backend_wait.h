@@ -3,8 +3,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "penstock/run/libtorch/c10d_backend.h"
 
@@ -74,7 +75,7 @@ class BackendWaits {
   using Clock = std::chrono::steady_clock;
 
   // Whether the operation is over; otherwise the wait for it has ended.
-  bool wait_interrupted(const WorkPtr& work);
+  bool wait_interrupted(const WorkPtr& work, Clock::time_point end);
   bool wait_polled(const WorkPtr& work, Clock::time_point end) const;
   void watch();
 
