@@ -20,8 +20,8 @@ struct ProcessRankOptions {
   // What all ranks must agree on beyond the schedule: the name and the size of the model, say.
   std::string model = {};
   // Where the lowest rank that answers writes how the ranks stood when they stalled; empty:
-  // nowhere. If rank 0 holds the store and is the one that is silent, nobody can ask the others:
-  // each writes what it knows to own_replay_path().
+  // nowhere. If the others cannot be asked, because those that hold a store are silent, each
+  // writes what it knows to own_replay_path().
   std::string replay_path = {};
   // How long a rank may be silent or without progress between the steps of a pipeline, and how long
   // the others wait for it when they make one; in a step it is ScheduleOptions::deadline.
