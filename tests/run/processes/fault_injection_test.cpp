@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -278,20 +279,26 @@ TEST(FaultInjection, WritesDownHowTheRanksStoodWhenTheyStalled) {
   EXPECT_EQ(read_json(json.at("program").dump(), "replay"), program_of(shape));
 }
 
-// Rank 0 holds what the ranks share, so the others ask each other elsewhere.
-TEST(FaultInjection, WritesDownHowTheRanksStoodWhenRankZeroStalls) {
-  const TrainingCase shape{"1F1B", 4, 4};
-  const testing::TemporaryFolder folder;
-  const std::string path = folder.path("replay.json");
+// What the others say when rank 0 is stopped, which holds what the ranks share.
+Tally stop_rank_zero(const TrainingCase& shape, const std::string& replay_path) {
   const Tally tally = inject({.num_ranks = shape.num_ranks,
                               .train = training_of(shape),
                               .deadline = std::chrono::seconds(1),
                               .bound_s = 3,
-                              .replay_path = path},
+                              .replay_path = replay_path},
                              {{0, 2, SIGSTOP}});
-  expect_all_named("stopped rank 0", tally);
+  expect_all_named(fmt::format("stopped rank 0 of {}", shape.num_ranks).c_str(), tally);
   EXPECT_THAT(tally.text,
               ContainsRegex("which holds what the ranks share, has not answered for [0-9.]+ s"));
+  return tally;
+}
+
+// The others ask each other elsewhere.
+TEST(FaultInjection, WritesDownHowTheRanksStoodWhenRankZeroStalls) {
+  const TrainingCase shape{"1F1B", 4, 4};
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path("replay.json");
+  const Tally tally = stop_rank_zero(shape, path);
   EXPECT_THAT(tally.text, HasSubstr("does not answer: stopped, or cut off\n  rank 1 (pid "));
   EXPECT_THAT(tally.text, MatchesRegex(".*\n  rank 2 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
                                        "[0-9]+ \\(2F[0-9]\\) for rank 1 \\(pid [0-9]+ at "
@@ -311,15 +318,7 @@ TEST(FaultInjection, WritesDownWhatARankKnowsThatIsAloneWithoutRankZero) {
   const TrainingCase shape{"1F1B", 2, 3};
   const testing::TemporaryFolder folder;
   const std::string path = folder.path("replay.json");
-  const Tally tally = inject({.num_ranks = shape.num_ranks,
-                              .train = training_of(shape),
-                              .deadline = std::chrono::seconds(1),
-                              .bound_s = 3,
-                              .replay_path = path},
-                             {{0, 2, SIGSTOP}});
-  expect_all_named("stopped rank 0 of 2", tally);
-  EXPECT_THAT(tally.text,
-              ContainsRegex("which holds what the ranks share, has not answered for [0-9.]+ s"));
+  const Tally tally = stop_rank_zero(shape, path);
   EXPECT_THAT(tally.text, MatchesRegex(".*; rank 1 \\(pid [0-9]+ at 127.0.0.1\\) waits at step "
                                        "[0-9]+ \\(1F[0-9]\\) for rank 0 \\(pid [0-9]+ at "
                                        "127.0.0.1\\) to send the activations of microbatch [0-9]"));
