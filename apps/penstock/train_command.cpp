@@ -281,7 +281,6 @@ void TrainCommand::finish(RunPipeline& pipeline, Trainer& trainer, const RunSetu
 
 Answer TrainCommand::run() {
   prepare_process();
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away does not end the training
   if (!flags_.run.config.empty()) apply_config_file(command_, flags_.run.config);
   find_launched(flags_.run);
   if (!flags_.run.is_first_process()) catch_interruptions(Interrupted::Ignores);

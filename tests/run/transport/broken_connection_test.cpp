@@ -66,6 +66,7 @@ void write_to_a_broken_connection(Break when, std::int64_t values) {
                         .fingerprint = 7,
                         .deadline = std::chrono::seconds(1),
                         .last_wait = std::chrono::milliseconds(100)});
+    transport->begin_step(0);
     const auto send = [&] {
       Message message = {torch::ones({values})};
       transport->send(1, activation(1, 0), message);
@@ -114,6 +115,13 @@ TEST(GlooConnection, WhenBrokenIsAnErrorForTheThreadOfGloo) {
   write_to_a_broken_connection(Break::AfterTheSend, 16 << 20);
 }
 
+TEST(GlooConnection, WhenBrokenIsAnErrorForAProgramThatIgnoresTheSignal) {
+  if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  write_to_a_broken_connection(Break::BeforeTheSend, 1);
+  std::signal(SIGPIPE, before);
+}
+
 bool is_blocked() {
   sigset_t blocked;
   pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
@@ -134,6 +142,15 @@ TEST(SigpipeBlock, SwallowsTheSignalAndLeavesNoTrace) {
     EXPECT_TRUE(is_pending());
   }
   EXPECT_FALSE(is_pending());
+  EXPECT_FALSE(is_blocked());
+}
+
+TEST(SigpipeBlock, IsLeftToProgramsThatDoNotIgnoreTheSignal) {
+  EXPECT_FALSE(is_sigpipe_ignored());
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  EXPECT_TRUE(is_sigpipe_ignored());
+  std::signal(SIGPIPE, before);
+  const SigpipeBlock block(false);
   EXPECT_FALSE(is_blocked());
 }
 

@@ -55,17 +55,24 @@ inline BackendPtr connect_backend(std::function<BackendPtr()> connect,
   return connected.get();
 }
 
-inline WorkPtr post_send(const BackendPtr& backend, std::vector<at::Tensor>& tensors, int to_rank,
-                         int tag) {
-  const SigpipeBlock block;
-  return backend->send(tensors, to_rank, tag);
+// The rank at the other end of a message, and the number that tells messages apart.
+struct MessageEnd {
+  int rank = 0;
+  int tag = 0;
+  bool may_raise_sigpipe = true;  // false if the program ignores that signal
+};
+
+inline WorkPtr post_send(const BackendPtr& backend, std::vector<at::Tensor>& tensors,
+                         const MessageEnd& to) {
+  const SigpipeBlock block(to.may_raise_sigpipe);
+  return backend->send(tensors, to.rank, to.tag);
 }
 
 // Writes as well: it tells the sender that there is room.
 inline WorkPtr post_receive(const BackendPtr& backend, std::vector<at::Tensor>& tensors,
-                            int from_rank, int tag) {
-  const SigpipeBlock block;
-  return backend->recv(tensors, from_rank, tag);
+                            const MessageEnd& from) {
+  const SigpipeBlock block(from.may_raise_sigpipe);
+  return backend->recv(tensors, from.rank, from.tag);
 }
 
 }  // namespace penstock

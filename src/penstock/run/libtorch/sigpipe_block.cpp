@@ -14,7 +14,8 @@ sigset_t sigpipe_alone() {
 
 }  // namespace
 
-SigpipeBlock::SigpipeBlock() noexcept {
+SigpipeBlock::SigpipeBlock(bool is_needed) noexcept : is_needed_(is_needed) {
+  if (!is_needed_) return;
   const sigset_t sigpipe = sigpipe_alone();
   pthread_sigmask(SIG_BLOCK, &sigpipe, &before_);
   if (sigismember(&before_, SIGPIPE) == 0) return;
@@ -24,10 +25,16 @@ SigpipeBlock::SigpipeBlock() noexcept {
 }
 
 SigpipeBlock::~SigpipeBlock() {
+  if (!is_needed_) return;
   const sigset_t sigpipe = sigpipe_alone();
   const timespec at_once{};
   if (!had_one_) sigtimedwait(&sigpipe, nullptr, &at_once);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+bool is_sigpipe_ignored() noexcept {
+  struct sigaction action = {};
+  return sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace penstock

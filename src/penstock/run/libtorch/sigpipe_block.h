@@ -10,7 +10,8 @@ namespace penstock {
 // with it stays as it is.
 class SigpipeBlock {
  public:
-  SigpipeBlock() noexcept;
+  // Three system calls in all, none if it is not needed.
+  explicit SigpipeBlock(bool is_needed = true) noexcept;
   SigpipeBlock(const SigpipeBlock&) = delete;
   SigpipeBlock& operator=(const SigpipeBlock&) = delete;
   SigpipeBlock(SigpipeBlock&&) = delete;
@@ -18,8 +19,12 @@ class SigpipeBlock {
   ~SigpipeBlock();
 
  private:
+  bool is_needed_;
   sigset_t before_{};
   bool had_one_ = false;  // that was raised before, and is for the owner of the thread
 };
+
+// Whether this program ignores SIGPIPE, so that it need not be kept from any thread.
+bool is_sigpipe_ignored() noexcept;
 
 }  // namespace penstock

@@ -64,7 +64,7 @@ class RingWatch::Impl {
       {
         const std::lock_guard lock(mutex_);
         if (is_ending_) return;
-        wait_ = post_receive(gloo_, nothing, rank, 0);
+        wait_ = post_receive(gloo_, nothing, {.rank = rank});
         wait = wait_;
       }
       wait->wait(kNoLimit);

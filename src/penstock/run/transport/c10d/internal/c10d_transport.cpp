@@ -12,6 +12,7 @@
 
 #include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/libtorch/cause.h"
+#include "penstock/run/libtorch/sigpipe_block.h"
 #include "penstock/run/transport/c10d/internal/backend_wait.h"
 #include "penstock/run/transport/c10d/internal/receive_buffer.h"
 #include "penstock/run/transport/internal/key_index.h"
@@ -72,6 +73,7 @@ class C10dTransport final : public Transport {
   void begin_step(std::int64_t number) override {
     if (waits_.is_stopped()) throw StoppedError();
     step_ = number;
+    may_raise_sigpipe_ = !is_sigpipe_ignored();  // asked once a step, for it is a system call
   }
 
   void send(int to_rank, MessageKey key, Message& message) override {
@@ -96,7 +98,7 @@ class C10dTransport final : public Transport {
     try {
       incoming.operation = with_peer(from_rank, key, [&] {
         return BackendOperation(
-            post_receive(backend_, buffer.as_tensors(), from_rank, tag_of(key, Part::First)),
+            post_receive(backend_, buffer.as_tensors(), end_of(from_rank, key, Part::First)),
             style_);
       });
     } catch (const TransportError&) {
@@ -185,6 +187,10 @@ class C10dTransport final : public Transport {
     return {.fingerprint = options_.fingerprint, .step = step_, .key = key};
   }
 
+  MessageEnd end_of(int rank, MessageKey key, Part part) const {
+    return {.rank = rank, .tag = tag_of(key, part), .may_raise_sigpipe = may_raise_sigpipe_};
+  }
+
   // What libtorch throws is about a connection that broke.
   template <typename Call>
   std::invoke_result_t<Call> with_peer(int rank, MessageKey key, const Call& call) {
@@ -210,7 +216,7 @@ class C10dTransport final : public Transport {
     }
     piece.operation = with_peer(outgoing.to_rank, outgoing.key, [&] {
       return BackendOperation(
-          post_send(backend_, piece.bytes, outgoing.to_rank, tag_of(outgoing.key, part)), style_);
+          post_send(backend_, piece.bytes, end_of(outgoing.to_rank, outgoing.key, part)), style_);
     });
   }
 
@@ -252,7 +258,7 @@ class C10dTransport final : public Transport {
         0, static_cast<std::int64_t>(incoming.room), static_cast<std::int64_t>(size))};
     incoming.room = size;
     incoming.operation = with_peer(from_rank, key, [&] {
-      return BackendOperation(post_receive(backend_, rest, from_rank, tag_of(key, Part::Rest)),
+      return BackendOperation(post_receive(backend_, rest, end_of(from_rank, key, Part::Rest)),
                               style_);
     });
     await(incoming, from_rank, key);
@@ -263,6 +269,7 @@ class C10dTransport final : public Transport {
   C10dTransportOptions options_;
   KeyIndex keys_;
   std::int64_t step_ = 0;
+  bool may_raise_sigpipe_ = true;
   ReceiveBufferPool pool_;
   std::vector<Outgoing> outgoing_;  // by key
   std::vector<Incoming> incoming_;  // by key
