@@ -1,3 +1,4 @@
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include "penstock/run/bench/internal/round_trips.h"
 #include "penstock/run/libtorch/c10d_backend.h"
 #include "tests/run/support/message_of.h"
 #include "tests/run/support/rank_processes.h"
@@ -71,6 +73,33 @@ TEST(OpenTransport, NeedsABackendThatIsToBeTheProgramsOwn) {
     options.make_backend = [](const auto&, int, int) { return BackendPtr(); };
     EXPECT_EQ(message_of([&] { open_transport(world, world.everyone(), options); }),
               "no backend was made: the function that makes it returned nothing");
+  });
+}
+
+// Which must not be polled, as other backends are, and has messages of others as well.
+TEST(OpenTransport, TakesAGlooThatTheProgramUsesItself) {
+  if (!has_gloo()) GTEST_SKIP() << "built without Gloo";
+  run_in_forks(2, [](const WorldOptions& world_options) {
+    World world(world_options);
+    BareGloo gloo(world, "gloo of the program");
+    const auto round_trips = gloo.round_trips({.bytes = 4});
+    const std::unique_ptr<Transport> transport =
+        open_transport(world, world.everyone(),
+                       {.kind = TransportKind::OwnBackend,
+                        .extent = kExtent,
+                        .make_backend = gloo.maker(),
+                        .deadline = std::chrono::seconds(30)});
+    const int peer = 1 - world.rank();
+    for (int step = 0; step < 10; ++step) {
+      transport->begin_step(step);
+      transport->expect(peer, activation(world.rank(), 0));
+      round_trips->run(1);
+      Message message = {10 * world.rank() + step};
+      transport->send(peer, activation(peer, 0), message);
+      round_trips->run(1);
+      transport->receive(peer, activation(world.rank(), 0), message);
+      EXPECT_EQ(message.front().toInt(), 10 * peer + step);
+    }
   });
 }
 

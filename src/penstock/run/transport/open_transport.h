@@ -31,7 +31,11 @@ struct ProcessTransportOptions {
   std::uint64_t fingerprint = 0;  // of the program; the same on all ranks
   // Makes the backend between hosts, in place of Gloo, where the program has one of its own: MPI or
   // UCC, say, if libtorch was built with them. It must tell messages apart by their tags, take
-  // tensors in main memory, and be able to say whether an operation is completed.
+  // tensors in main memory, and be able to say whether an operation is completed. A Gloo that the
+  // program uses itself will do as well.
+  //
+  // The messages of a transport have tags from 0 up, 2^20 for each stage of the program; whoever
+  // else uses the backend must choose larger ones.
   MakeBackend make_backend = {};
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);  // of every wait
   // How long a transport that ends waits for the others to take what it has sent; 0: the deadline.

@@ -17,7 +17,7 @@ class GlooRoundTrips final : public RoundTrips {
         in_({at::empty({options.bytes / 4})}) {}
 
   void run(int count) override {
-    constexpr int kTag = 1;
+    constexpr int kTag = 1 << 30;  // a transport over the same Gloo has smaller ones
     const int peer = 1 - gloo_->getRank();
     for (int index = 0; index < count; ++index) {
       const WorkPtr receive = gloo_->recv(in_, peer, kTag);
@@ -56,6 +56,10 @@ BareGloo::BareGloo(World& world, const std::string& name)
                           .connect = {.timeout = world.timeout()}})})) {}
 
 BareGloo::~BareGloo() = default;
+
+MakeBackend BareGloo::maker() const {
+  return [gloo = impl_->gloo](const auto& /*store*/, int /*rank*/, int /*size*/) { return gloo; };
+}
 
 std::unique_ptr<RoundTrips> BareGloo::round_trips(const RoundTripOptions& options) {
   return std::make_unique<GlooRoundTrips>(impl_->gloo, options);

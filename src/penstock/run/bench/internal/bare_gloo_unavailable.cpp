@@ -17,4 +17,8 @@ std::unique_ptr<RoundTrips> BareGloo::round_trips(const RoundTripOptions& /*opti
   return nullptr;
 }
 
+MakeBackend BareGloo::maker() const {
+  return nullptr;
+}
+
 }  // namespace penstock

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "penstock/run/libtorch/backend.h"
 #include "penstock/run/world/world.h"
 
 namespace penstock {
@@ -39,6 +40,9 @@ class BareGloo {
   ~BareGloo();
 
   std::unique_ptr<RoundTrips> round_trips(const RoundTripOptions& options);
+
+  // For a transport over the same connections.
+  MakeBackend maker() const;
 
  private:
   struct Impl;

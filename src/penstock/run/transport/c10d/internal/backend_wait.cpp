@@ -29,6 +29,10 @@ struct LeftBehind {
 
 }  // namespace
 
+WaitStyle wait_style_of(const BackendPtr& backend) {
+  return backend->getBackendName() == "gloo" ? WaitStyle::Interrupted : WaitStyle::Polled;
+}
+
 void BackendOperation::leave_behind(const std::vector<at::Tensor>& memory) {
   LeftBehind& left = LeftBehind::instance();
   const std::lock_guard lock(left.mutex);

@@ -21,6 +21,8 @@ enum class WaitStyle {
   Interrupted,
 };
 
+WaitStyle wait_style_of(const BackendPtr& backend);
+
 // A send or receive that a backend works on.
 class BackendOperation {
  public:

@@ -46,14 +46,14 @@ at::Tensor make_bytes(std::size_t size) {
 
 class C10dTransport final : public Transport {
  public:
-  C10dTransport(BackendPtr backend, WaitStyle style, const C10dTransportOptions& options)
+  C10dTransport(BackendPtr backend, const C10dTransportOptions& options)
       : backend_(std::move(backend)),
-        style_(style),
+        style_(wait_style_of(backend_)),
         options_(options),
         keys_(options.extent),
         outgoing_(keys_.size()),
         incoming_(keys_.size()),
-        waits_(options.deadline, style) {}
+        waits_(options.deadline, style_) {}
   C10dTransport(const C10dTransport&) = delete;
   C10dTransport& operator=(const C10dTransport&) = delete;
   C10dTransport(C10dTransport&&) = delete;
@@ -279,7 +279,6 @@ class C10dTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_transport_over(const std::function<BackendPtr()>& connect,
-                                               WaitStyle style,
                                                const C10dTransportOptions& options) {
   if (options.extent.num_stages > 1 << kStageBits ||
       options.extent.num_microbatches > 1 << kMicrobatchBits) {
@@ -289,7 +288,7 @@ std::unique_ptr<Transport> make_transport_over(const std::function<BackendPtr()>
         options.extent.num_microbatches));
   }
   try {
-    return std::make_unique<C10dTransport>(connect(), style, options);
+    return std::make_unique<C10dTransport>(connect(), options);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -313,7 +312,7 @@ std::unique_ptr<Transport> make_backend_transport(Store& store, const C10dTransp
         }
         return backend;
       },
-      WaitStyle::Polled, options);
+      options);
 }
 
 }  // namespace penstock

@@ -39,11 +39,8 @@ std::unique_ptr<Transport> make_backend_transport(Store& store, const C10dTransp
 // The same over Gloo. Throws TransportError if this Penstock was built without it.
 std::unique_ptr<Transport> make_gloo_transport(Store& store, const C10dTransportOptions& options);
 
-enum class WaitStyle;
-
 // The same over what `connect` returns.
 std::unique_ptr<Transport> make_transport_over(const std::function<BackendPtr()>& connect,
-                                               WaitStyle style,
                                                const C10dTransportOptions& options);
 
 }  // namespace penstock

@@ -1,5 +1,4 @@
 #include "penstock/run/libtorch/gloo.h"
-#include "penstock/run/transport/c10d/internal/backend_wait.h"
 #include "penstock/run/transport/c10d/internal/c10d_transport.h"
 #include "penstock/run/transport/open_transport.h"
 
@@ -16,8 +15,7 @@ std::unique_ptr<Transport> make_gloo_transport(Store& store, const C10dTransport
                         .size = options.num_ranks,
                         .address = options.address,
                         .connect = {.timeout = options.connect_timeout, .look = options.look}};
-  return make_transport_over([&group] { return make_gloo(group); }, WaitStyle::Interrupted,
-                             options);
+  return make_transport_over([&group] { return make_gloo(group); }, options);
 }
 
 }  // namespace penstock
