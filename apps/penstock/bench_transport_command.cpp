@@ -14,8 +14,8 @@
 #include "option_values.h"
 #include "penstock/base/text.h"
 #include "penstock/run/bench/transport_benchmark.h"
-#include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/world/world.h"
+#include "prepare_process.h"
 #include "schedule_io.h"
 #include "sibling_ranks.h"
 
@@ -126,7 +126,7 @@ std::string as_text(const TransportBenchmark& result) {
 
 void run(TransportFlags flags) {
   if (!flags.sizes.empty()) flags.options.sizes = parse_sizes(flags.sizes);
-  keep_freed_memory();
+  prepare_process();
   resolve(flags.options);  // before there is a second process to complain
   const SiblingRanks ranks(flags.sibling, 2);
   World world(ranks.world());
@@ -150,7 +150,7 @@ void add_bench_transport_command(CLI::App& bench, Answer& answer) {
       "Starts a second process. A message is one tensor; its time is half of a round trip. memcpy "
       "is one copy in one thread, threads, shm and gloo are Penstock's transports, and c10d is "
       "libtorch's Gloo alone. What gloo takes longer than c10d, the cost of the header, is the "
-      "median of differences between single round trips that take turns.");
+      "median of differences between single round trips that take turns over one connection.");
   command
       ->add_option("--sizes", flags->sizes,
                    "bytes of the messages, multiples of 4; default: 4 to 16777216 by fours")

@@ -54,25 +54,26 @@ class Player {
         receive(0, kThere);
         send(0, kBack);
       }
+      received_.clear();  // as late as a stage does, which needs it for its own part
     }
   }
 
  private:
   void send(int to_rank, MessageKey key) {
-    message_.emplace_back(payload_);
-    transport_.send(to_rank, key, message_);
+    sent_.emplace_back(payload_);
+    transport_.send(to_rank, key, sent_);
   }
   void receive(int from_rank, MessageKey key) {
-    transport_.receive(from_rank, key, message_);
-    if (reads_) message_.front().toTensor().sum();
-    message_.clear();
+    transport_.receive(from_rank, key, received_);
+    if (reads_) received_.front().toTensor().sum();
   }
 
   Transport& transport_;
   int rank_;
   bool reads_;
   at::Tensor payload_;
-  Message message_;
+  Message sent_;
+  Message received_;
 };
 
 class TransportRoundTrips final : public RoundTrips {
@@ -116,28 +117,37 @@ class ThreadRoundTrips final : public RoundTrips {
   RankThreads threads_;
 };
 
-// A copy there and a copy back, as far as one thread can tell.
+// A copy there and a copy back, as far as one thread can tell. As between two ranks, each has a
+// payload of its own and a place of its own that it goes to, so that caches hold as much.
 class Copies final : public RoundTrips {
  public:
   explicit Copies(const RoundTripOptions& options)
-      : reads_(options.reads), here_(make_payload(options)), there_(make_payload(options)) {}
+      : reads_(options.reads), there_(options), back_(options) {}
 
   void run(int count) override {
     for (int index = 0; index < count; ++index) {
-      copy(here_, there_);
-      copy(there_, here_);
+      copy(there_);
+      copy(back_);
     }
   }
 
  private:
-  void copy(const at::Tensor& from, const at::Tensor& to) const {
-    std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
-    if (reads_) to.sum();
+  struct Hop {
+    explicit Hop(const RoundTripOptions& options)
+        : from(make_payload(options)), to(make_payload(options)) {}
+
+    at::Tensor from;
+    at::Tensor to;
+  };
+
+  void copy(const Hop& hop) const {
+    std::memcpy(hop.to.data_ptr(), hop.from.data_ptr(), hop.from.nbytes());
+    if (reads_) hop.to.sum();
   }
 
   bool reads_;
-  at::Tensor here_;
-  at::Tensor there_;
+  Hop there_;
+  Hop back_;
 };
 
 // Takes no part in what the other rank measures alone.
@@ -151,8 +161,8 @@ class Ways {
  public:
   explicit Ways(World& world) : world_(world), shared_memory_(open(TransportKind::SharedMemory)) {
     if (!has_gloo()) return;
-    gloo_ = open(TransportKind::Gloo);
     bare_ = std::make_unique<BareGloo>(world, "bench/bare");
+    gloo_ = open(TransportKind::OwnBackend, bare_->maker());
   }
 
   using Cell = std::pair<std::string, std::unique_ptr<RoundTrips>>;
@@ -178,9 +188,10 @@ class Ways {
   void meet() { over(*shared_memory_, {.bytes = 4}, shared_memory_steps_, std::nullopt)->run(1); }
 
  private:
-  std::unique_ptr<Transport> open(TransportKind kind) {
-    return open_transport(world_, world_.everyone(),
-                          {.kind = kind, .extent = kExtent, .deadline = kDeadline});
+  std::unique_ptr<Transport> open(TransportKind kind, const MakeBackend& make_backend = {}) {
+    return open_transport(
+        world_, world_.everyone(),
+        {.kind = kind, .extent = kExtent, .make_backend = make_backend, .deadline = kDeadline});
   }
   std::unique_ptr<RoundTrips> over(Transport& transport, const RoundTripOptions& options,
                                    std::int64_t& num_steps, std::optional<int> core) const {
@@ -196,15 +207,15 @@ class Ways {
   World& world_;
   std::vector<int> cores_ = allowed_cores();
   std::unique_ptr<Transport> shared_memory_;
-  std::unique_ptr<Transport> gloo_;
   std::unique_ptr<BareGloo> bare_;
+  std::unique_ptr<Transport> gloo_;  // over the connections of bare_
   std::int64_t shared_memory_steps_ = 0;
   std::int64_t gloo_steps_ = 0;
 };
 
 // So many that the clock does not matter, the same on both ranks.
 int round_trips_per_sample(std::int64_t bytes) {
-  constexpr std::int64_t kBytesPerSample = std::int64_t{4} << 20U;
+  constexpr std::int64_t kBytesPerSample = std::int64_t{64} << 20U;
   constexpr std::int64_t kMost = 100;
   return static_cast<int>(std::clamp<std::int64_t>(kBytesPerSample / bytes, 1, kMost));
 }
@@ -232,9 +243,8 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Of round trips that both ranks begin together.
-Cost measure_round_trips(Ways& ways, RoundTrips& cell, int count) {
-  ways.meet();
+// Of round trips from when this rank begins.
+Cost time_round_trips(RoundTrips& cell, int count) {
   const double processor_begin = processor_seconds();
   const Clock::time_point begin = Clock::now();
   cell.run(count);
@@ -243,21 +253,28 @@ Cost measure_round_trips(Ways& ways, RoundTrips& cell, int count) {
           .processor_time = (processor_seconds() - processor_begin) / count};
 }
 
+// Of round trips that both ranks begin together.
+Cost measure_round_trips(Ways& ways, RoundTrips& cell, int count) {
+  ways.meet();
+  return time_round_trips(cell, count);
+}
+
 RoundTrips* find_cell(const std::vector<Ways::Cell>& cells, const std::string& way) {
   const auto found = std::find_if(cells.begin(), cells.end(),
                                   [&](const Ways::Cell& cell) { return cell.first == way; });
   return found == cells.end() ? nullptr : found->second.get();
 }
 
-HeaderCost measure_header(Ways& ways, RoundTrips& ours, RoundTrips& bare, std::int64_t bytes,
-                          int num_pairs) {
+// Round trips follow one another without a meeting in between, for what other ways leave behind in
+// caches and in the scheduler is more than what is measured.
+HeaderCost measure_header(RoundTrips& ours, RoundTrips& bare, std::int64_t bytes, int num_pairs) {
   std::vector<double> differences;
   std::vector<double> processor_differences;
   for (int pair = 0; pair < num_pairs; ++pair) {
     // Whoever comes second may find things warmer, so both do by turns.
     const bool is_bare_first = pair % 2 == 0;
-    const Cost first = measure_round_trips(ways, is_bare_first ? bare : ours, 1);
-    const Cost second = measure_round_trips(ways, is_bare_first ? ours : bare, 1);
+    const Cost first = time_round_trips(is_bare_first ? bare : ours, 1);
+    const Cost second = time_round_trips(is_bare_first ? ours : bare, 1);
     const double sign = is_bare_first ? 1 : -1;
     differences.push_back(sign * (second.time - first.time));
     processor_differences.push_back(sign * (second.processor_time - first.processor_time));
@@ -332,10 +349,8 @@ TransportBenchmark run_transport_benchmark(World& world, const TransportBenchmar
            .best = *std::min_element(seconds[cell].begin(), seconds[cell].end())});
     }
     if (RoundTrips* const ours = find_cell(cells, "gloo"); ours != nullptr) {
-      constexpr int kRoundTripsPerPair = 5;  // of those that a sample has
-      const int num_pairs = options.num_samples * std::max(1, count / kRoundTripsPerPair);
-      result.header.push_back(
-          measure_header(ways, *ours, *find_cell(cells, "c10d"), sizes[index], num_pairs));
+      result.header.push_back(measure_header(*ours, *find_cell(cells, "c10d"), sizes[index],
+                                             options.num_samples * count));
     }
     if (progress) progress(static_cast<double>(index + 1) / static_cast<double>(sizes.size()));
   }
