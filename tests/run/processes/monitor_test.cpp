@@ -74,6 +74,20 @@ class WatchedRank {
       lower(make_schedule("1F1B", {.num_ranks = 2, .num_microbatches = 2}), {.sharding = false}));
 };
 
+// Who leaves while others still connect could break their connections.
+TEST(Monitor, LetsNobodyGoOnBeforeAllAreConnected) {
+  const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) -> std::string {
+    WatchedRank rank(options);
+    rank.monitor().connect("test", std::chrono::seconds(20), [&] {
+      if (rank.world().rank() != 1) return;
+      std::this_thread::sleep_for(milliseconds(200));
+      rank.world().store().set("rank 1 is connected", "");
+    });
+    return rank.world().store().find("rank 1 is connected") ? "after it" : "before it";
+  });
+  for (const RankEnd& end : ends) EXPECT_EQ(end.text, "after it");
+}
+
 // A file store keeps all that was ever written.
 TEST(Monitor, DoesNotTellEveryMove) {
   const std::vector<RankEnd> ends = run_forked(2, [](const WorldOptions& options) {

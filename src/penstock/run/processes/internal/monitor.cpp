@@ -1,5 +1,6 @@
 #include "penstock/run/processes/internal/monitor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +20,11 @@ constexpr auto kHolderEndTime = milliseconds(1000);   // of the rank that has to
 constexpr auto kReportTime = milliseconds(2000);      // for the store to take a report
 constexpr auto kBlameTime = milliseconds(5000);       // for the store to tell who is missing
 constexpr auto kVerdictTime = milliseconds(1500);     // for a death to be noticed by anybody
+
+bool have_all(const std::vector<std::string>& values) {
+  return std::none_of(values.begin(), values.end(),
+                      [](const auto& value) { return value.empty(); });
+}
 
 }  // namespace
 
@@ -100,6 +106,11 @@ void Monitor::connect(const std::string& topic, milliseconds patience,
   tell(State::kCame);
   try {
     connect();
+    const auto rest =
+        std::chrono::duration_cast<milliseconds>(begin + patience - State::Clock::now());
+    if (!have_all(gather(topic + State::kConnected, "here", rest))) {
+      throw GroupError(state_->name() + " is connected, but not all others are");
+    }
   } catch (const std::exception& error) {
     tell(State::kFailed);
     // A connection that breaks means that somebody has died, which others may know better.
@@ -107,7 +118,6 @@ void Monitor::connect(const std::string& topic, milliseconds patience,
     if (!is_late) state_->wait_for_failure(kVerdictTime);
     throw GroupError(blame_missing(topic, error.what()));
   }
-  tell(State::kConnected);
 }
 
 std::string Monitor::blame_missing(const std::string& topic, const std::string& symptom) {
@@ -120,6 +130,18 @@ std::string Monitor::blame_missing(const std::string& topic, const std::string& 
 
 std::vector<std::string> Monitor::exchange(const std::string& topic, const std::string& value,
                                            milliseconds timeout) {
+  std::vector<std::string> values = gather(topic, value, timeout);
+  if (have_all(values)) return values;
+  std::string missing;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+    if (values[rank].empty()) missing += (missing.empty() ? "" : ", ") + names()[rank];
+  }
+  throw GroupError(report(fmt::format("waited {:.3g} s for {} to connect a pipeline",
+                                      std::chrono::duration<double>(timeout).count(), missing)));
+}
+
+std::vector<std::string> Monitor::gather(const std::string& topic, const std::string& value,
+                                         milliseconds timeout) {
   const auto end = State::Clock::now() + timeout;
   // What the store thread finds is its own until it is done, for it may be so after this call.
   struct Answer {
@@ -150,12 +172,7 @@ std::vector<std::string> Monitor::exchange(const std::string& topic, const std::
     state_->fail_alone(timeout);
     require_healthy();
   }
-  std::string missing;
-  for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    if (values[rank].empty()) missing += (missing.empty() ? "" : ", ") + names()[rank];
-  }
-  throw GroupError(report(fmt::format("waited {:.3g} s for {} to connect a pipeline",
-                                      std::chrono::duration<double>(timeout).count(), missing)));
+  return values;
 }
 
 }  // namespace penstock

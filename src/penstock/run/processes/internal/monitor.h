@@ -68,8 +68,10 @@ class Monitor {
   // second or two, or else the symptom itself, which is then reported.
   std::string explain(const std::string& symptom);
 
-  // Runs `connect`, in which the ranks of the group connect with each other. If it throws, so does
-  // this: a GroupError with what has failed, or with the ranks that do not answer or have not come.
+  // Runs `connect`, in which the ranks of the group connect with each other, and waits until all of
+  // them have: a rank that left sooner would break the connections of others with the Gloo of
+  // libtorch 2.x. If it throws, so does this: a GroupError with what has failed, or with the ranks
+  // that do not answer or have not come.
   // All ranks have the same `topic`, once each, and give `connect` about as much time.
   void connect(const std::string& topic, std::chrono::milliseconds patience,
                const std::function<void()>& connect);
@@ -83,6 +85,9 @@ class Monitor {
   class State;
 
   explicit Monitor(std::shared_ptr<State> state);
+  // As exchange(), but those who are not there in time have an empty text.
+  std::vector<std::string> gather(const std::string& topic, const std::string& value,
+                                  std::chrono::milliseconds timeout);
   std::string blame_missing(const std::string& topic, const std::string& symptom);
 
   // Shared with the store thread and the standby thread, which are left behind if they hang at the
