@@ -108,11 +108,14 @@ std::string attempt_key(const WorldOptions& options) {
 
 // libtorch's server reads one message after the other, to its end. Whoever stops in the middle of
 // one keeps all others waiting for this long; then the server hangs up on him.
-constexpr auto kLongestHoldUp = std::chrono::seconds(2);
+constexpr auto kServerPatience = std::chrono::milliseconds(1500);
 
 // Waits for an answer of the server at `port`. Who came before the limit was set has none; whoever
-// holds it up is hung up on here.
+// holds it up is hung up on here. That must not be when the server has just done so itself: then it
+// has read what others have said meanwhile, and they look like him.
 void wait_for_server(const std::future<TcpStorePtr>& answer, int port) {
+  constexpr auto kLongestHoldUp = std::chrono::seconds(2);
+  static_assert(kLongestHoldUp > kServerPatience);
   if (answer.wait_for(kLongestHoldUp) == std::future_status::timeout && port != 0) {
     hang_up_on_silent_at_port(port);
   }
@@ -137,7 +140,7 @@ TcpStorePtr listen(const WorldOptions& options) {
                     "another one for all ranks (MASTER_PORT)",
                     options.rank, to_string(place)));
   }
-  limit_waits_at_port(store->getPort(), kLongestHoldUp);
+  limit_waits_at_port(store->getPort(), kServerPatience);
   std::future<TcpStorePtr> first_answer = connect_alone([store, options] {
     greet(*store);
     store->add(attempt_key(options), options.attempt + 1);
