@@ -127,10 +127,6 @@ void require_processes(const StepFlags& flags) {
     throw ArgumentError(
         "--profile, --report and --trace watch ranks that are threads; leave --transport out");
   }
-  if (flags.options.pins_threads && flags.transport == "gloo") {
-    throw ArgumentError(
-        "--pin is for threads and shm; Gloo has a thread of its own in each process");
-  }
 }
 
 // Ranks are processes: this one starts the others, which come here as well.

@@ -41,7 +41,7 @@ TEST(Bench, RunsRanksAsProcesses) {
   const auto expected = nlohmann::ordered_json::parse(threads.output);
   for (const char* transport : {"shm", "gloo"}) {
     const ProgramResult result =
-        run_shell(std::string(kQuick) + "--schedule zbv --json --transport " + transport);
+        run_shell(std::string(kQuick) + "--schedule zbv --json --pin --transport " + transport);
     ASSERT_EQ(result.exit_status, 0) << result.errors;
     EXPECT_EQ(result.errors, "");
     const auto json = nlohmann::ordered_json::parse(result.output);
@@ -232,7 +232,6 @@ TEST(Bench, RefusesWhatProcessesCannotDo) {
   EXPECT_THAT(errors_of("--transport shm --profile p.json"),
               HasSubstr("--profile, --report and --trace watch ranks that are threads"));
   EXPECT_THAT(errors_of("--transport shm --trace t.json"), HasSubstr("leave --transport out"));
-  EXPECT_THAT(errors_of("--transport gloo --pin"), HasSubstr("--pin is for threads and shm"));
   EXPECT_THAT(errors_of("--transport shm --schedule zbw"), HasSubstr("unknown schedule \"zbw\""));
 }
 

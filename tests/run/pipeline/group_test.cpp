@@ -144,6 +144,19 @@ TEST(ThreadOptions, DivideTheThreadsOfTheCallerAndTheCoresOfAHost) {
   EXPECT_EQ(thread_options({}, {.num_processes = 100'000}).wait.spin.count(), 0);
 }
 
+TEST(ThreadOptions, PinRanksUnlessAllOfAHostOutnumberTheCores) {
+  const int cores = static_cast<int>(allowed_cores().size());
+  const auto pinned = [](const CoreUse& use) {
+    return thread_options({.pins_threads = true}, use);
+  };
+  EXPECT_TRUE(pinned({.num_threads = cores}).pins_threads);
+  EXPECT_FALSE(pinned({.num_threads = cores + 1}).pins_threads);
+  EXPECT_TRUE(pinned({.num_processes = cores}).pins_threads);
+  EXPECT_FALSE(pinned({.num_threads = 2, .num_processes = cores}).pins_threads);
+  EXPECT_EQ(pinned({.num_processes = 2, .place = 1}).first_core, 1);
+  EXPECT_FALSE(thread_options({}, {}).pins_threads);
+}
+
 TEST(Group, AsksTheEndsOfThePipelineForInputsAndTargetsOnly) {
   const TestModel model = mlp_model();
   const StageList stages = make_stages(model.make(2));

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -312,6 +313,27 @@ TEST(ThreadsOfProcesses, AreDividedAmongTheRanksOfAHost) {
               ::testing::Each(fmt::format("{}, 1 in BLAS", std::max(1, cores / 3))));
 }
 
+TEST(ThreadsOfProcesses, ArePinnedToACoreEach) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "there is one core only";
+  const std::vector<RankEnd> ends = run_forked(2, [](const WorldOptions& options) {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    std::vector<int> own;
+    const auto module = make_stage_module([&](torch::Tensor x) {
+      own = allowed_cores();
+      return x;
+    });
+    Schedule1F1B pipeline(
+        {std::make_shared<PipelineStage>(module, StagePosition{options.rank, options.size})},
+        {.num_microbatches = 1, .group = group, .pins_threads = true});
+    pipeline.eval({torch::ones({1})});
+    return fmt::format("{}", fmt::join(own, " "));
+  });
+  EXPECT_EQ(ends[0].text, std::to_string(cores[0]));
+  EXPECT_EQ(ends[1].text, std::to_string(cores[1]));
+}
+
 // As srun binds them.
 TEST(ThreadsOfProcesses, AreNotDividedAmongRanksThatHaveTheirOwnCores) {
   const std::vector<int> cores = allowed_cores();
@@ -320,13 +342,15 @@ TEST(ThreadsOfProcesses, AreNotDividedAmongRanksThatHaveTheirOwnCores) {
     pin_to_core(options.rank == 0 ? cores[0] : cores[1]);
     World world(options);
     const ProcessRanks ranks(world, {});
-    return std::to_string(ranks.num_processes_on_cores());
+    const auto [num_processes, place] = ranks.processes_on_cores();
+    return fmt::format("{} of {}", place, num_processes);
   });
-  EXPECT_EQ(ends[0].text, "1");
-  EXPECT_EQ(ends[1].text, "2");
-  EXPECT_EQ(ends[2].text, "2");
+  EXPECT_EQ(ends[0].text, "0 of 1");
+  EXPECT_EQ(ends[1].text, "0 of 2");
+  EXPECT_EQ(ends[2].text, "1 of 2");
   constexpr int kNobody = 0x3fffffff;
-  EXPECT_EQ(num_sharing_cores(std::vector<int>{kNobody}), 1) << "who cannot be asked is counted";
+  EXPECT_EQ(shared_cores(std::vector<int>{kNobody}).num_processes, 1)
+      << "who cannot be asked is counted";
 }
 
 }  // namespace

@@ -101,6 +101,19 @@ TEST(RankThreads, KeepsEachRankOnACoreAndTheCallerOnlyMeanwhile) {
   EXPECT_EQ(allowed_cores(), cores);
 }
 
+TEST(RankThreads, LeavesTheFirstCoresToOtherProcesses) {
+  const std::vector<int> cores = allowed_cores();
+  const auto last = static_cast<int>(cores.size()) - 1;
+  const auto cores_of = [](int first) {
+    std::vector<int> seen;
+    RankThreads(1, {.wait = parked_at_once(), .pins_threads = true, .first_core = first})
+        .run([&](int /*rank*/) { seen = allowed_cores(); });
+    return seen;
+  };
+  EXPECT_EQ(cores_of(last), std::vector<int>{cores.back()});
+  EXPECT_EQ(cores_of(last + 1), cores) << "there is none for it";
+}
+
 TEST(RankThreads, LeavesRanksThatOutnumberCoresToTheSystem) {
   const std::vector<int> cores = allowed_cores();
   const auto num_ranks = static_cast<int>(cores.size()) + 1;

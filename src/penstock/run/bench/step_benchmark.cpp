@@ -25,7 +25,6 @@
 #include "penstock/run/measure/timeline_recorder.h"
 #include "penstock/run/pipeline/pipeline_schedule.h"
 #include "penstock/run/stage/make_stage_module.h"
-#include "penstock/run/threads/pinned_thread.h"
 #include "penstock/run/threads/process_tuning.h"
 #include "penstock/run/threads/rank_threads.h"
 
@@ -145,15 +144,14 @@ class Pipeline {
            const std::shared_ptr<RankGroup>& group)
       : data_(data),
         timeline_(std::make_shared<TimelineRecorder>()),
-        profile_(std::make_shared<ProfileRecorder>()),
-        core_(core_for(options, group)) {
+        profile_(std::make_shared<ProfileRecorder>()) {
     const StageList stages = make_stages(order, options, group);
     ScheduleOptions schedule_options{.num_microbatches = options.num_microbatches,
                                      .group = group,
                                      .loss = loss_of,
                                      .weight_gradients = options.weight_gradients,
                                      .intra_op_threads = 1,
-                                     .pins_threads = options.pins_threads && group == nullptr,
+                                     .pins_threads = options.pins_threads,
                                      .deadline = options.deadline};
     bare_ = std::make_unique<PipelineSchedule>(stages, order, schedule_options);
     if (group != nullptr) return;  // whoever watches sees the ranks of this process alone
@@ -161,10 +159,7 @@ class Pipeline {
     watched_ = std::make_unique<PipelineSchedule>(stages, order, schedule_options);
   }
 
-  void step() {
-    const PinnedThread pinned(core_);
-    run(*bare_);
-  }
+  void step() { run(*bare_); }
 
   void watch(StepBenchmark& result) {
     if (watched_ == nullptr) return;
@@ -191,14 +186,6 @@ class Pipeline {
     return stages;
   }
 
-  // A core for the rank of this process, if that is all there is here.
-  static std::optional<int> core_for(const StepBenchmarkOptions& options,
-                                     const std::shared_ptr<RankGroup>& group) {
-    const std::vector<int> cores = allowed_cores();
-    if (group == nullptr || !options.pins_threads || cores.size() < 2) return std::nullopt;
-    return cores[static_cast<std::size_t>(group->local_ranks().front()) % cores.size()];
-  }
-
   void run(PipelineSchedule& schedule) const {
     schedule.step({data_.inputs}, {.target = data_.targets, .return_outputs = false});
   }
@@ -206,7 +193,6 @@ class Pipeline {
   const Data& data_;
   std::shared_ptr<TimelineRecorder> timeline_;
   std::shared_ptr<ProfileRecorder> profile_;
-  std::optional<int> core_;
   std::unique_ptr<PipelineSchedule> bare_;
   std::unique_ptr<PipelineSchedule> watched_;
 };

@@ -65,7 +65,9 @@ struct ScheduleOptions {
   // Of each rank. 0: those of the caller, divided by its ranks; and no more than each rank of the
   // processes that share the caller's cores can have one for.
   int intra_op_threads = 0;
-  bool pins_threads = false;  // rank threads to cores
+  // Each rank, of all processes and replicas on this host, to a core of its own while it works;
+  // unless they outnumber the cores.
+  bool pins_threads = false;
   // For how long a rank that waits for another one bears that nobody gets on. Positive; a year is
   // as good as longer.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);

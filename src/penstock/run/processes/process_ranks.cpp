@@ -135,8 +135,8 @@ std::vector<int> ProcessRanks::local_ranks() const {
   return {options_.group.rank_of(world_.rank())};
 }
 
-int ProcessRanks::num_processes_on_cores() const {
-  return num_sharing_cores(world_.processes_on_this_host());
+SharedCores ProcessRanks::processes_on_cores() const {
+  return shared_cores(world_.processes_on_this_host());
 }
 
 void ProcessRanks::require_healthy() const {

@@ -52,7 +52,7 @@ class ProcessRanks final : public RankGroup {
   int num_ranks() const override { return options_.group.size(); }
   std::vector<int> local_ranks() const override;
   // Of the whole world, whatever the group: all of them compute at the same time.
-  int num_processes_on_cores() const override;
+  SharedCores processes_on_cores() const override;
 
   // Throws GroupError if any of the processes is known to have failed: for waits of the caller's.
   void require_healthy() const;

@@ -39,13 +39,19 @@ class IntraOpThreads {
   int wanted_;
 };
 
+// By rank; none if there are not enough.
+std::vector<int> cores_for(int num_ranks, int first) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < static_cast<std::size_t>(first + num_ranks)) return {};
+  return {cores.begin() + first, cores.begin() + first + num_ranks};
+}
+
 }  // namespace
 
 RankThreads::RankThreads(int num_ranks, const RankThreadOptions& options) : options_(options) {
   options_.wait.deadline = kLongestDeadline;
   if (num_ranks > 1 || options.shares_cores) use_one_blas_thread();
-  if (options_.pins_threads) cores_ = allowed_cores();
-  if (cores_.size() < static_cast<std::size_t>(num_ranks)) cores_.clear();
+  if (options_.pins_threads) cores_ = cores_for(num_ranks, options_.first_core);
   // In a process that was forked, libtorch makes its thread pool anew at the first such call, and
   // threads that call meanwhile, as each does with its first operator, find none.
   if (num_ranks > 1) at::set_num_threads(at::get_num_threads());

@@ -18,6 +18,7 @@ struct RankThreadOptions {
   // Each rank to a core of its own, the calling thread while it works; unless ranks outnumber
   // cores.
   bool pins_threads = false;
+  int first_core = 0;  // for rank 0, of those that this process may use
 };
 
 // Does work on all ranks at once: rank 0 on the thread that calls, each other rank on a thread of

@@ -100,7 +100,8 @@ class Opening {
           "a transport over a backend of the program's own needs a function that makes it: set "
           "make_backend");
     }
-    wait_ = wait_policy_for(num_sharing_cores(world.processes_on_this_host()), options.deadline);
+    wait_ = wait_policy_for(shared_cores(world.processes_on_this_host()).num_processes,
+                            options.deadline);
     if (options.spin) wait_.spin = *options.spin;
   }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "penstock/plan/schedule/schedule.h"
+#include "penstock/run/threads/shared_cores.h"
 #include "penstock/run/transport/progress_board.h"
 #include "penstock/run/transport/transport.h"
 
@@ -81,8 +82,8 @@ class RankGroup {
   // How many of them share this process, also if other objects than this one run them.
   virtual int num_ranks_in_process() const { return static_cast<int>(local_ranks().size()); }
 
-  // How many processes of the job share the cores of this one, itself included.
-  virtual int num_processes_on_cores() const { return 1; }
+  // Processes of the job that share the cores of this one.
+  virtual SharedCores processes_on_cores() const { return {}; }
 
   // How often the ranks were brought together again after a failure. What they had agreed on, some
   // of them may not have heard of: it is to be agreed on again.

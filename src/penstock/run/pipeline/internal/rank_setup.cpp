@@ -72,27 +72,35 @@ std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& 
 }
 
 CoreUse core_use_of(const ScheduleOptions& options, int num_local_ranks) {
-  CoreUse use{.num_threads = num_local_ranks};
-  if (options.group != nullptr) use.num_processes = options.group->num_processes_on_cores();
-  if (options.data_group != nullptr) {
-    use.num_threads *= options.data_group->num_ranks_in_process();
-    use.num_processes = std::max(use.num_processes, options.data_group->num_processes_on_cores());
+  SharedCores processes;
+  if (options.group != nullptr) processes = options.group->processes_on_cores();
+  int num_replicas = 1;  // in this process
+  int replica = 0;
+  if (const RankGroup* const replicas = options.data_group.get(); replicas != nullptr) {
+    num_replicas = replicas->num_ranks_in_process();
+    if (num_replicas > 1) replica = replicas->local_ranks().front();
+    const SharedCores others = replicas->processes_on_cores();
+    if (others.num_processes > processes.num_processes) processes = others;
   }
-  return use;
+  return {.num_threads = num_replicas * num_local_ranks,
+          .num_processes = processes.num_processes,
+          .place = (processes.place * num_replicas + replica) * num_local_ranks};
 }
 
 RankThreadOptions thread_options(const ScheduleOptions& options, const CoreUse& use) {
   const int num_busy = use.num_threads * use.num_processes;
+  const int num_cores = static_cast<int>(allowed_cores().size());
   // Who started the processes may have divided the threads among them already, or their cores.
   int share = at::get_num_threads() / use.num_threads;
   if (use.num_processes > 1) {
-    share = std::min(share, static_cast<int>(allowed_cores().size()) / num_busy);
+    share = std::min(share, num_cores / num_busy);
   }
   return {.wait = wait_policy_for(num_busy, options.deadline),
           .intra_op_threads =
               options.intra_op_threads > 0 ? options.intra_op_threads : std::max(1, share),
           .shares_cores = use.num_processes > 1,
-          .pins_threads = options.pins_threads};
+          .pins_threads = options.pins_threads && num_busy <= num_cores,
+          .first_core = use.place};
 }
 
 }  // namespace penstock

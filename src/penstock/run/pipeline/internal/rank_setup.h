@@ -33,6 +33,7 @@ std::unique_ptr<Fabric> connect(const ScheduleOptions& options, const Schedule& 
 struct CoreUse {
   int num_threads = 1;    // of this process
   int num_processes = 1;  // with as many threads each, on the cores of this one
+  int place = 0;          // of the first rank of this pipeline among all of these threads
 };
 
 // Of a pipeline whose ranks `num_local_ranks` are threads of this process, with its replicas.
