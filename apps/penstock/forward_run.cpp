@@ -74,15 +74,21 @@ ForwardRun::ForwardRun(CLI::App& command, RunFlags& flags, int num_microbatches)
   }
   setup_ = prepare_run(command, flags);
   ranks_ = std::make_unique<RunRanks>(flags, setup_);
-  pipeline_ = std::make_unique<RunPipeline>(setup_.model, setup_.plan,
-                                            RunPipelineOptions{.loss = setup_.loss,
-                                                               .purpose = RunPurpose::Evaluation,
-                                                               .num_microbatches = num_microbatches,
-                                                               .processes = ranks_->processes(),
-                                                               .deadline = flags.deadline()});
-  if (checkpoint) {
-    load_checkpoint(*checkpoint, {rank_state(pipeline_->stages())},
-                    {.needs_all = !flags.uses_processes()});
+  try {
+    pipeline_ =
+        std::make_unique<RunPipeline>(setup_.model, setup_.plan,
+                                      RunPipelineOptions{.loss = setup_.loss,
+                                                         .purpose = RunPurpose::Evaluation,
+                                                         .num_microbatches = num_microbatches,
+                                                         .processes = ranks_->processes(),
+                                                         .deadline = flags.deadline()});
+    if (checkpoint) {
+      load_checkpoint(*checkpoint, {rank_state(pipeline_->stages())},
+                      {.needs_all = !flags.uses_processes()});
+    }
+  } catch (const std::exception& error) {
+    ranks_->tell_failure(error);
+    throw;
   }
 }
 

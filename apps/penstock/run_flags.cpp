@@ -11,6 +11,8 @@
 #include "option_values.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/run/libtorch/cause.h"
+#include "penstock/run/processes/process_ranks.h"
 #include "penstock/run/train/token_data.h"
 #include "penstock/run/train/training_loss.h"
 #include "schedule_io.h"
@@ -321,6 +323,12 @@ RunRanks::RunRanks(RunFlags& flags, RunSetup& setup) {
   if (flags.replicas > 1) processes_.replicas = ranks_of(mesh.data_group_of(world_->rank()));
   setup.plan =
       read_plan(decide_for_all(processes_, "plan", [&setup] { return write_plan(setup.plan); }));
+}
+
+void RunRanks::tell_failure(const std::exception& error) {
+  for (const auto& group : {processes_.ranks, processes_.replicas}) {
+    if (group != nullptr) group->give_up(cause_of(error));
+  }
 }
 
 std::string RunRanks::wait_for_all(const std::string& complaint) {

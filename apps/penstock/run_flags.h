@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -87,6 +88,9 @@ class RunRanks {
   RunRanks(RunFlags& flags, RunSetup& setup);
 
   const RunProcesses& processes() const { return processes_; }
+
+  // Lets the other processes know why this one ends, before it does.
+  void tell_failure(const std::exception& error);
 
   // Until all processes are here, so that none ends while another one still talks. Returns the
   // first complaint of one, if any has one.

@@ -119,6 +119,7 @@ class TrainCommand {
   void choose_streams();
   void take_up_checkpoint();
   void require_same_optimizer() const;
+  Answer run_on(RunRanks& ranks, const RunSetup& setup, const TrainerOptions& options);
   void introduce(const RunSetup& setup, const RunPipeline& pipeline) const;
   void train(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
   void finish(RunPipeline& pipeline, Trainer& trainer, const RunSetup& setup);
@@ -169,6 +170,7 @@ void TrainCommand::take_up_checkpoint() {
   }
   resumed_ = latest;
   apply_checkpoint(command_, *latest);
+  require_same_optimizer();
 }
 
 void TrainCommand::require_same_optimizer() const {
@@ -301,6 +303,15 @@ Answer TrainCommand::run() {
                                [this](const std::string& line) { talk_.say("{}\n", line); });
   if (flags_.run.is_first_process()) require_backwards(setup.plan);
   RunRanks ranks(flags_.run, setup);
+  try {
+    return run_on(ranks, setup, options);
+  } catch (const std::exception& error) {
+    ranks.tell_failure(error);
+    throw;
+  }
+}
+
+Answer TrainCommand::run_on(RunRanks& ranks, const RunSetup& setup, const TrainerOptions& options) {
   RunPipeline pipeline(setup.model, setup.plan,
                        {.loss = setup.loss,
                         .processes = ranks.processes(),
@@ -308,10 +319,7 @@ Answer TrainCommand::run() {
                         .is_sharded = flags_.run.is_sharded,
                         .deadline = flags_.run.deadline()});
   Trainer trainer(pipeline, *setup.training, options);
-  if (resumed_) {
-    require_same_optimizer();
-    trainer.resume(*resumed_);
-  }
+  if (resumed_) trainer.resume(*resumed_);
   if (flags_.run.is_first_process()) introduce(setup, pipeline);
   if (trainer.num_steps_done() >= flags_.steps) {
     if (flags_.run.is_first_process()) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <optional>
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "option_values.h"
 #include "penstock/base/error.h"
 #include "penstock/base/text.h"
+#include "penstock/run/optimizer/make_optimizer.h"
 
 namespace penstock {
 namespace {
@@ -48,6 +50,8 @@ TrainerOptions trainer_options(const TrainFlags& flags) {
   if (!flags.clip.empty() && flags.clip != "0") {
     options.clip = parse_numbers(flags.clip, 1).front();
   }
+  // Refused here, before there are ranks that would all refuse it.
+  make_optimizer(options.optimizer, {at::empty({0})}, options.optimizer_options);
   return options;
 }
 

@@ -72,6 +72,25 @@ TEST_F(LaunchedTraining, SaysOnceWhatHappenedToRanksOfItsOwn) {
               ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has died[^\n]*\n$"));
 }
 
+// A rank that another one has started says nothing itself; what it has found is not lost.
+TEST_F(LaunchedTraining, QuotesARankOfItsOwnThatFailsBetweenSteps) {
+  const std::string options = "--untied --transport shm --checkpoint run ";
+  ASSERT_EQ(train(options + "--steps 2").exit_status, 0);
+  const std::string second = "run/step-00000002/model-00002-of-00002.safetensors";
+  const std::string whole = read_file(folder_.path(second));
+  folder_.write(second, whole.substr(0, whole.size() - 1));
+  for (const std::string command :
+       {"train --resume --steps 3 --no-report --transport shm --checkpoint run",
+        "eval --transport shm --checkpoint run"}) {
+    const ProgramResult result = run(command);
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_THAT(result.errors,
+                ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has failed outside "
+                              "of a step: " +
+                              second + "[^\n]+\n$"));
+  }
+}
+
 TEST_F(LaunchedTraining, HandsStandardInputToRanksOfItsOwn) {
   folder_.write("run.json", R"({"model": "mlp", "steps": 2, "no-report": true})");
   for (const char* command :

@@ -335,6 +335,26 @@ TEST(ProcessRanks, NoticeARankThatFailsOutsideOfAStep) {
   }
 }
 
+TEST(ProcessRanks, QuoteARankThatGivesUpOutsideOfAStep) {
+  const std::vector<RankEnd> ends = run_forked(3, [](const WorldOptions& options) -> std::string {
+    World world(options);
+    const auto group = std::make_shared<ProcessRanks>(world, ProcessRankOptions{});
+    const auto relay = make_relay(options, group);
+    relay->eval({torch::ones({2})});
+    if (options.rank == 0) {
+      group->give_up("the disk is full");
+      throw std::runtime_error("no more training");
+    }
+    relay->eval({torch::ones({2})});
+    return "left";
+  });
+  EXPECT_EQ(ends[0].text, "no more training");
+  for (const std::size_t rank : {1U, 2U}) {
+    EXPECT_THAT(ends[rank].text, ContainsRegex("rank 0 \\(pid [0-9]+ at 127.0.0.1\\) has failed "
+                                               "outside of a step: the disk is full$"));
+  }
+}
+
 TEST(ProcessRanks, PartWithoutAlarmInAnyOrder) {
   for (const Meeting meeting : {Meeting::File, Meeting::Port}) {
     for (int last = 0; last < 3; ++last) {

@@ -143,6 +143,10 @@ void ProcessRanks::require_healthy() const {
   monitor_->require_healthy();
 }
 
+void ProcessRanks::give_up(const std::string& reason) {
+  monitor_->give_up(reason);
+}
+
 std::unique_ptr<Fabric> ProcessRanks::connect(const Schedule& program,
                                               const FabricOptions& options) {
   const Agreement own = make_agreement(program, options, options_.model);

@@ -57,6 +57,11 @@ class ProcessRanks final : public RankGroup {
   // Throws GroupError if any of the processes is known to have failed: for waits of the caller's.
   void require_healthy() const;
 
+  // For a program that has to end outside of a step: the other ranks throw a GroupError that names
+  // this one and `reason`. If it just ends, they do not get to know why. Errors of steps are told
+  // without it.
+  void give_up(const std::string& reason);
+
   // Throws GroupError, on all ranks, with the first rank that has another version, schedule or
   // model, and the difference.
   std::unique_ptr<Fabric> connect(const Schedule& program, const FabricOptions& options) override;

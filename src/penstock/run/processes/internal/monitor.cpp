@@ -54,12 +54,10 @@ Monitor::Monitor(World& world, const MonitorOptions& options)
 
 Monitor::~Monitor() {
   const bool is_unwinding = std::uncaught_exceptions() > num_exceptions_;
-  if (state_->failure().empty()) {
-    if (is_unwinding) {
-      report(fmt::format("{} has failed outside of a step", state_->name()));
-    } else {
-      state_->run_on_store([state = state_] { state->say_goodbye(); }, kGoodbyeTime);
-    }
+  if (is_unwinding) {
+    give_up("");
+  } else if (state_->failure().empty()) {
+    state_->run_on_store([state = state_] { state->say_goodbye(); }, kGoodbyeTime);
   }
   ring_.reset();
   if (state_->end(state_->holds_store() ? kHolderEndTime : kEndTime)) {
@@ -86,6 +84,12 @@ std::string Monitor::report(const std::string& reason) {
   state_->run_on_store([state = state_, reason] { state->publish_failure(reason); }, kReportTime);
   state_->fail(reason);  // if even that did not work
   return state_->failure();
+}
+
+void Monitor::give_up(const std::string& reason) {
+  if (!state_->failure().empty()) return;
+  report(fmt::format("{} has failed outside of a step{}{}", state_->name(),
+                     reason.empty() ? "" : ": ", reason));
 }
 
 void Monitor::require_healthy() const {

@@ -61,6 +61,9 @@ class Monitor {
   // Makes `reason` the failure of all ranks, unless another one was first. Returns that which was.
   std::string report(const std::string& reason);
 
+  // Reports that this rank ends outside of a step, unless the group has failed before.
+  void give_up(const std::string& reason);
+
   // Throws GroupError if anything has failed.
   void require_healthy() const;
 
