@@ -14,6 +14,15 @@ if [[ ! -f $build/compile_commands.json ]]; then
   exit 2
 fi
 
+# Whether any of `sources` is below one of the folders named.
+is_wanted() {
+  local source prefix
+  for source in "${sources[@]}"; do
+    for prefix in "$@"; do if [[ $source == "$prefix"* ]]; then return 0; fi; done
+  done
+  return 1
+}
+
 # What the compiler is given: sources, and files of a unity build that include some.
 num_sources=0
 units=()
@@ -21,15 +30,16 @@ while read -r unit; do
   if [[ ! -f $unit ]]; then continue; fi  # to be written by the build
   mapfile -t sources < <(sed -n "s|^#include \"$PWD/\(.*\.cpp\)\"|\1|p" "$unit")
   if ((${#sources[@]} == 0)); then sources=("${unit#"$PWD/"}"); fi
-  if (($# > 0)); then
-    wanted=0
-    for prefix in "$@"; do if [[ ${sources[0]} == "$prefix"* ]]; then wanted=1; fi; done
-    if ((wanted == 0)); then continue; fi
-  fi
+  if (($# > 0)) && ! is_wanted "$@"; then continue; fi
   if [[ ${sources[0]} == "$build"/* ]]; then continue; fi  # written by the build
   num_sources=$((num_sources + ${#sources[@]}))
   units+=("$unit")
 done < <(sed -n 's|^ *"file": "\(.*\)",\{0,1\}$|\1|p' "$build/compile_commands.json" | sort -u)
+
+if ((${#units[@]} == 0)); then
+  echo "clang-tidy: $build compiles nothing below ${*:-.}; expected paths like src/penstock/run/threads" >&2
+  exit 2
+fi
 
 # The count of findings in system headers goes to stderr, one line per file; it is of no interest.
 if printf '%s\n' "${units[@]}" | xargs -r -d '\n' -n 1 -P "$(nproc)" clang-tidy -p "$build" --quiet 2>/dev/null; then

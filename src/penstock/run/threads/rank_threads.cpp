@@ -42,8 +42,9 @@ class IntraOpThreads {
 // By rank; none if there are not enough.
 std::vector<int> cores_for(int num_ranks, int first) {
   const std::vector<int> cores = allowed_cores();
-  if (cores.size() < static_cast<std::size_t>(first + num_ranks)) return {};
-  return {cores.begin() + first, cores.begin() + first + num_ranks};
+  const int end = first + num_ranks;
+  if (static_cast<int>(cores.size()) < end) return {};
+  return {cores.begin() + first, cores.begin() + end};
 }
 
 }  // namespace
