@@ -20,7 +20,7 @@
 #include "penstock/run/world/internal/host.h"
 #include "penstock/run/world/internal/keys.h"
 #include "penstock/run/world/internal/local_token.h"
-#include "penstock/run/world/internal/server_sockets.h"
+#include "penstock/run/world/internal/store_sockets.h"
 #include "penstock/run/world/world_options.h"
 
 namespace penstock {
