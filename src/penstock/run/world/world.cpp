@@ -21,6 +21,7 @@
 #include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/world/internal/host.h"
 #include "penstock/run/world/internal/keys.h"
+#include "penstock/run/world/internal/store_sockets.h"
 
 namespace penstock {
 namespace {
@@ -30,6 +31,8 @@ using Values = std::vector<std::optional<std::string>>;
 
 // Of what a rank tells about itself.
 constexpr int kMemberFormat = 1;
+
+constexpr const char* kReady = "world/ready";  // the topic of the last thing all wait for
 
 // Holds a second store for when rank 0, which holds the first, does not answer.
 constexpr int kStandbyRank = 1;
@@ -208,11 +211,20 @@ Collected collect(const std::shared_ptr<Store>& store, const Topic& topic,
 
 World::World(const WorldOptions& options)
     : options_(checked(options)), store_(std::make_shared<Store>(options_)) {
+  if (rank() == 0 && size() > 1 && options_.store_file.empty()) {
+    store_clients_ = StoreClients(options_.master_port);
+  }
   join();
 }
 
 void World::refuse(const std::string& reason) {
   store_->set(kRefusal, reason);
+  // Who has not read it could not do so when this process, which holds it, has ended.
+  const auto end = Clock::now() + kAnswerTime;
+  while (store_clients_.has_any() && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    store_clients_.take_gone();
+  }
   throw WorldError(reason);
 }
 
@@ -244,7 +256,8 @@ void World::join() {
                                {"address", address},
                                {"process", getpid()},
                                {"local_rank", local_rank()},
-                               {"standby_port", standby_ == nullptr ? 0 : standby_->port()}};
+                               {"standby_port", standby_ == nullptr ? 0 : standby_->port()},
+                               {"connections", own_ends_towards_port(options_.master_port)}};
   const auto look = [this] {
     try {
       if (options_.look) options_.look();
@@ -256,6 +269,8 @@ void World::join() {
       if (const auto reason = find(kRefusal, give_up)) throw WorldError(*reason);
       throw;
     }
+    store_clients_.look();
+    refuse_if_one_is_gone();
   };
   Values values;
   const auto gather = [&](const std::string& topic, const std::string& value) {
@@ -270,6 +285,7 @@ void World::join() {
                        list_of(missing_ranks(everyone(), values)), size(),
                        options_.token.empty() ? "" : " with the same token"));
   };
+  std::vector<std::vector<std::string>> connections;
   // A second round, so that nobody goes on while another one refuses.
   gather("world/member", self.dump());
   for (int rank = 0; rank < size(); ++rank) {
@@ -288,9 +304,30 @@ void World::join() {
                         .process_id = member["process"],
                         .local_rank = member["local_rank"],
                         .standby_port = member.value("standby_port", 0)});
+    connections.emplace_back();  // none to itself
+    if (rank != this->rank()) connections.back() = member.value("connections", connections.back());
   }
-  gather("world/ready", "");
+  store_clients_.name(std::move(connections));
+  gather(kReady, "");
   store_->close_to_others();
+}
+
+void World::refuse_if_one_is_gone() {
+  for (const int rank : store_clients_.take_gone()) {
+    const std::string problem =
+        fmt::format("rank {} (pid {} at {}) has died before all ranks were ready", rank,
+                    member(rank).process_id, member(rank).address);
+    // What it has said last may be read after its end is seen: that it is ready, or why not.
+    const auto end = Clock::now() + kAnswerTime;
+    const auto give_up = [&] {
+      if (Clock::now() >= end) throw WorldError(problem);
+    };
+    while (!find(key_of(kReady, rank), give_up)) {
+      if (const auto reason = find(kRefusal, give_up)) throw WorldError(*reason);
+      if (Clock::now() >= end) refuse(problem);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
 }
 
 void refuse_world(const WorldOptions& options, const std::string& reason) {

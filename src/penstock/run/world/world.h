@@ -10,6 +10,7 @@
 
 #include "penstock/run/world/group.h"
 #include "penstock/run/world/store.h"
+#include "penstock/run/world/store_clients.h"
 #include "penstock/run/world/world_options.h"
 
 namespace penstock {
@@ -53,6 +54,9 @@ class World {
   // the world is gone.
   Store::Way standby() const;
 
+  // On rank 0, if the ranks meet at a port, the others as they are connected to it.
+  const StoreClients& store_clients() const { return store_clients_; }
+
   // Tells `value` to the ranks of `group`, and returns what each of them has told. To be called by
   // all of them, with the same `topic`, once per topic. Throws WorldError, which names the ranks
   // that are missing at the end of the timeout.
@@ -70,6 +74,7 @@ class World {
 
  private:
   void join();
+  void refuse_if_one_is_gone();
   void refuse(const std::string& reason);
 
   WorldOptions options_;
@@ -77,6 +82,7 @@ class World {
   std::shared_ptr<Store> store_;
   std::unique_ptr<Store> standby_;  // that this process holds
   std::vector<Member> members_;
+  StoreClients store_clients_;
   std::vector<std::pair<std::string, int>> counts_;
 };
 

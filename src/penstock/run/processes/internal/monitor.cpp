@@ -50,6 +50,7 @@ Monitor::Monitor(World& world, const MonitorOptions& options)
                                    state_->name(), cause_of(error)));
     }
   });
+  state_->queue([state = state_] { state->rely_on_ring(); });
 }
 
 Monitor::~Monitor() {

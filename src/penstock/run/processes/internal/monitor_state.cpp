@@ -48,7 +48,8 @@ Monitor::State::State(World& world, const MonitorOptions& options)
       store_holder_(name_of(world, 0)),
       store_(connect_to_store(world, world.store())),
       standby_(world.standby()),
-      holds_standby_(world.member(world.rank()).standby_port != 0) {
+      holds_standby_(world.member(world.rank()).standby_port != 0),
+      clients_(world.store_clients()) {
   for (const int rank : group_.ranks) names_.push_back(name_of(world, rank));
 }
 

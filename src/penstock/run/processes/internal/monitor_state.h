@@ -15,6 +15,7 @@
 #include "penstock/run/processes/internal/rank_position.h"
 #include "penstock/run/processes/internal/wait_judge.h"
 #include "penstock/run/world/store.h"
+#include "penstock/run/world/store_clients.h"
 
 namespace penstock {
 
@@ -66,7 +67,8 @@ class Monitor::State : public std::enable_shared_from_this<Monitor::State> {
   // The rest is for the store thread alone.
   void publish_failure(const std::string& reason, const std::vector<RankPosition>& positions = {},
                        int gone = Group::kNotAMember);
-  void note_closed(int world_rank);  // its connection of the ring
+  void note_closed(int world_rank);  // its connection of the ring, or to the store
+  void rely_on_ring();               // it is there, and need not be made up for any more
   void say_goodbye();
   void tell(const std::string& topic, const std::string& value);
   // This rank could not connect to the others. Publishes who keeps it from that: see
@@ -134,6 +136,7 @@ class Monitor::State : public std::enable_shared_from_this<Monitor::State> {
   StandbyUse standby_use_ = StandbyUse::None;  // by its thread
 
   // Of the store thread.
+  StoreClients clients_;  // until there is a ring
   RankPosition own_;
   Clock::time_point moved_;  // to there
   RankPosition told_;

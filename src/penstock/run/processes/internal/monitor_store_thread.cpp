@@ -59,6 +59,9 @@ void Monitor::State::tick() {
   if (!failure().empty()) return;
   if (take_failure()) return;
   for (const int rank : host_.take_ended()) note_ended(rank);
+  for (const int rank : clients_.take_gone()) {
+    if (group_.rank_of(rank) != Group::kNotAMember) note_closed(rank);
+  }
   tell_position();
   answer_stall();
   judge_wait();
@@ -282,6 +285,10 @@ void Monitor::State::note_closed(int world_rank) {
     std::this_thread::sleep_for(milliseconds(20));
   }
   note_ended(world_rank);
+}
+
+void Monitor::State::rely_on_ring() {
+  clients_ = {};
 }
 
 void Monitor::State::note_ended(int world_rank) {
