@@ -213,7 +213,7 @@ TEST(ProcessRanks, AreOfNoUseAfterAFailure) {
     Schedule1F1B pipeline({std::make_shared<PipelineStage>(
                               module, StagePosition{.index = options.rank, .num_stages = 2})},
                           {.num_microbatches = 1, .group = group});
-    pipeline.eval({torch::ones({1})});  // all are connected, and none fails while others are not
+    world.exchange(world.everyone(), "made", "");  // none fails before all have a pipeline
     try {
       pipeline.eval({torch::ones({2})});
     } catch (const Error&) {
