@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <linux/tcp.h>
@@ -79,21 +80,27 @@ std::optional<tcp_info> info_of(int connection) {
   return info;
 }
 
-bool has_said_something(int connection) {
-  const std::optional<tcp_info> info = info_of(connection);
-  return info && info->tcpi_bytes_received > 0;
-}
-
 // Neither end has hung up.
-bool is_open(int connection) {
+bool is_open(const tcp_info& connection) {
   constexpr int kEstablished = 1;  // TCP_ESTABLISHED, which <linux/tcp.h> lacks
-  const std::optional<tcp_info> info = info_of(connection);
-  return info && info->tcpi_state == kEstablished;
+  return connection.tcpi_state == kEstablished;
 }
 
 bool has_more_to_read(int connection) {
   int num_bytes = 0;
   return ioctl(connection, FIONREAD, &num_bytes) != 0 || num_bytes > 0;
+}
+
+bool is_silent(int connection) {
+  const std::optional<tcp_info> info = info_of(connection);
+  return info && is_open(*info) && info->tcpi_bytes_received > 0 && !has_more_to_read(connection);
+}
+
+// The other end of a connection; nothing if there is none.
+std::optional<ConnectionEnd> other_end(int connection) {
+  const std::optional<End> end = end_of(connection, getpeername);
+  if (!end) return std::nullopt;
+  return text_of(*end);
 }
 
 }  // namespace
@@ -111,14 +118,14 @@ void limit_waits_at_port(int port, std::chrono::milliseconds limit) {
 
 void hang_up_on_silent_at_port(int port) {
   // All are looked at before the first one is hung up on: then the others are read at once, and
-  // have nothing left either.
-  std::vector<int> silent;
+  // have nothing left either; and connections may get the numbers of those that are gone.
+  std::vector<std::pair<int, std::optional<ConnectionEnd>>> silent;
   for_each_socket_at_port(port, [&silent](int descriptor) {
-    if (has_said_something(descriptor) && !has_more_to_read(descriptor)) {
-      silent.push_back(descriptor);
-    }
+    if (is_silent(descriptor)) silent.emplace_back(descriptor, other_end(descriptor));
   });
-  for (const int descriptor : silent) shutdown(descriptor, SHUT_RDWR);
+  for (const auto& [descriptor, end] : silent) {
+    if (end && other_end(descriptor) == end) shutdown(descriptor, SHUT_RDWR);
+  }
 }
 
 std::vector<ConnectionEnd> own_ends_towards_port(int port) {
@@ -136,8 +143,9 @@ std::vector<ConnectionEnd> own_ends_towards_port(int port) {
 std::set<ConnectionEnd> open_ends_at_port(int port) {
   std::set<ConnectionEnd> ends;
   for_each_socket_at_port(port, [&](int descriptor) {
-    const std::optional<End> other = end_of(descriptor, getpeername);
-    if (other && is_open(descriptor)) ends.insert(text_of(*other));
+    const std::optional<tcp_info> info = info_of(descriptor);
+    const std::optional<ConnectionEnd> end = other_end(descriptor);
+    if (info && is_open(*info) && end) ends.insert(*end);
   });
   return ends;
 }
