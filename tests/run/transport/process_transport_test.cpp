@@ -223,6 +223,40 @@ TEST_P(ProcessTransportTest, DeliversToWhoKeepsEverything) {
        }});
 }
 
+// Unlike activations, parameters are changed when a step ends, whether or not all has arrived.
+TEST_P(ProcessTransportTest, SendsParametersAsTheyWereThen) {
+  constexpr int kSteps = 3;
+  constexpr std::int64_t kLarge = 1 << 20;
+  run({[](Transport& transport) {
+         const torch::Tensor parameter = torch::zeros({kLarge}).requires_grad_();
+         Message message;
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           message = {parameter};
+           transport.send(1, activation(1, 0), message);
+           {
+             const torch::NoGradGuard no_grad;
+             parameter.add_(1);
+           }
+           message.clear();
+           transport.send(1, activation(1, 1), message);
+           transport.receive(1, gradient(0, 0), message);
+         }
+       },
+       [](Transport& transport) {
+         Message message;
+         for (int step = 0; step < kSteps; ++step) {
+           transport.begin_step(step);
+           transport.receive(0, activation(1, 1), message);  // it has changed by now
+           transport.receive(0, activation(1, 0), message);
+           EXPECT_TRUE(
+               torch::equal(message.front().toTensor(), torch::full({kLarge}, double(step))));
+           message.clear();
+           transport.send(0, gradient(0, 0), message);
+         }
+       }});
+}
+
 TEST_P(ProcessTransportTest, LeavesTensorsBehindThatOutliveIt) {
   run_in_forks(2, [](const WorldOptions& world_options) {
     World world(world_options);

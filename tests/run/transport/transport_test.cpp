@@ -227,6 +227,55 @@ TEST_P(TransportTest, KeepsWhatItHasDeliveredWhileShapesChange) {
        }});
 }
 
+// The sizes are those from which on, and up to which, transports do something else.
+TEST_P(TransportTest, DeliversLargeTensorsWhateverCameBefore) {
+  const auto numbers = [](std::int64_t count, int first) {
+    return torch::arange(first, first + count, torch::kFloat);
+  };
+  std::vector<Message> messages;
+  int first = 0;
+  for (const std::int64_t count : {10, 100'000, 100'000, 100'000, 10, 100'000, 300'000, 300'000,
+                                   100'000, 100'000, 2'000, 2'000}) {
+    messages.push_back({numbers(count, ++first)});
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    messages.push_back({numbers(7, 1), numbers(190'000, ++first), 5, numbers(180'000, ++first)});
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    messages.push_back(
+        {numbers(160'000, ++first).view({400, 400}).t().clone(torch::MemoryFormat::Preserve)});
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    messages.push_back({numbers(160'000, ++first).requires_grad_()});
+    messages.push_back({numbers(200'000, ++first).slice(0, 1, 160'001)});
+  }
+  run({[&](Transport& transport) {
+         std::int64_t step = 0;
+         for (const Message& message : messages) {
+           transport.begin_step(step++);
+           Message sent = message;
+           transport.send(1, activation(1, 0), sent);
+           receive_patiently(transport, 1, gradient(0, 0));
+         }
+       },
+       [&](Transport& transport) {
+         std::int64_t step = 0;
+         for (const Message& message : messages) {
+           transport.begin_step(step++);
+           Message received = receive_patiently(transport, 0, activation(1, 0));
+           ASSERT_EQ(received.size(), message.size());
+           for (std::size_t index = 0; index < message.size(); ++index) {
+             if (!message[index].isTensor()) continue;
+             const torch::Tensor& expected = message[index].toTensor();
+             EXPECT_TRUE(torch::equal(received[index].toTensor(), expected)) << "step " << step;
+             EXPECT_EQ(received[index].toTensor().requires_grad(), expected.requires_grad());
+           }
+           Message answer;
+           transport.send(0, gradient(0, 0), answer);
+         }
+       }});
+}
+
 TEST_P(TransportTest, GivesUpOnAMessageThatDoesNotCome) {
   run({[](Transport& transport) { receive_patiently(transport, 1, activation(0, 0)); },
        [](Transport& transport) {

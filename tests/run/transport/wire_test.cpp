@@ -28,8 +28,9 @@ class Memory final : public ReceivedMemory {
 };
 
 std::vector<std::byte> written(const Message& message) {
-  std::vector<std::byte> bytes(wire_size(message));
-  write_message(kLabel, message, bytes.size(), bytes.data());
+  const WireLayout layout = lay_out(message);
+  std::vector<std::byte> bytes(layout.size);
+  write_message(kLabel, message, layout, bytes.data());
   return bytes;
 }
 
@@ -50,15 +51,57 @@ TEST(Wire, HoldsMemoryUntilTheLastTensorIsGone) {
   EXPECT_EQ(memory.num_reuses(), 1);
 }
 
+TEST(Wire, PutsTheLargestTensorLast) {
+  const Message message = {torch::ones({100}), torch::full({300}, 2.0), 1, torch::full({200}, 3.0)};
+  constexpr std::size_t kLeast = 4 * 200;
+  const WireLayout layout = lay_out(message, kLeast);
+  ASSERT_TRUE(layout.has_tail());
+  EXPECT_EQ(layout.tail_value, 1U);
+  EXPECT_EQ(layout.tail % kWireAlignment, 0U);
+  EXPECT_EQ(layout.size - layout.tail, 300 * sizeof(float));
+  std::vector<std::byte> bytes(layout.size);
+  write_message(kLabel, message, layout, bytes.data(), Tail::LeftOut);
+  EXPECT_EQ(read_header(bytes.data(), 7, 4).tail, layout.tail);
+  for (std::size_t place = layout.tail; place < layout.size; ++place) {
+    ASSERT_EQ(bytes[place], std::byte{0}) << "that is not written here";
+  }
+  std::memcpy(bytes.data() + layout.tail, message[1].toTensor().data_ptr(), 300 * sizeof(float));
+  Memory memory;
+  Message received;
+  const MemoryHold hold(memory);
+  read_message(bytes.data(), memory, received);
+  for (const std::size_t index : {0U, 1U, 3U}) {
+    EXPECT_TRUE(torch::equal(received[index].toTensor(), message[index].toTensor())) << index;
+  }
+}
+
+TEST(Wire, HasATailOnlyIfNobodyChangesIt) {
+  const auto has_tail = [](const torch::Tensor& tensor) {
+    return lay_out({tensor, 1}, 400).has_tail();
+  };
+  const torch::Tensor parameter = torch::ones({10, 10}).requires_grad_();
+  EXPECT_TRUE(has_tail(torch::ones({100})));
+  EXPECT_FALSE(has_tail(torch::ones({99}))) << "it is small";
+  EXPECT_TRUE(has_tail(parameter * 2));
+  EXPECT_FALSE(has_tail(parameter));
+  EXPECT_FALSE(has_tail(parameter.t()));
+  {
+    const torch::NoGradGuard no_grad;
+    EXPECT_FALSE(has_tail(parameter.view({100})));
+  }
+  EXPECT_FALSE(has_tail(torch::ones({10}).expand({10, 10}))) << "it has gaps";
+  EXPECT_FALSE(has_tail(torch::ones({100}, torch::kComplexFloat).conj()));
+}
+
 TEST(Wire, TellsFormatsAndProgramsApart) {
   std::vector<std::byte> bytes = written({1});
   EXPECT_EQ(read_header(bytes.data(), 7, 4).label, kLabel);
   EXPECT_EQ(message_of([&] { read_header(bytes.data(), 8, 4); }),
             "rank 4 runs another program: it sent the activations of microbatch 1 for stage 2 of "
             "program 0000000000000007, but this rank runs 0000000000000008");
-  bytes[0] = std::byte{2};
+  bytes[0] = std::byte{1};
   EXPECT_EQ(message_of([&] { read_header(bytes.data(), 7, 4); }),
-            "rank 4 sent a message in another format (0x50530002, expected 0x50530001); all ranks "
+            "rank 4 sent a message in another format (0x50530001, expected 0x50530002); all ranks "
             "must run the same version of Penstock");
 }
 

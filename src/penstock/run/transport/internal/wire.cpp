@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::uint32_t kWireFormat = 0x50530001;  // "PS", version 1
+constexpr std::uint32_t kWireFormat = 0x50530002;  // "PS", version 2
 
 enum class ValueKind : std::uint8_t {
   None,
@@ -88,6 +88,17 @@ Record record_of(const c10::IValue& value, std::size_t index) {
   refuse(index, fmt::format("of the kind {}", value.tagKind()));
 }
 
+// Whether its elements are sent as they are in memory, one after the other.
+bool is_as_in_memory(const Record& record, const at::Tensor& tensor) {
+  const bool is_plain = !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
+  return is_plain && (record.order == ElementOrder::Strided || tensor.is_contiguous());
+}
+
+// What a step may change or free while it is sent is a parameter, or shares memory with one.
+bool may_change(const at::Tensor& tensor) {
+  return tensor.is_view() || (tensor.is_leaf() && tensor.requires_grad());
+}
+
 // Words that follow the record: numbers, or the shape of a tensor and where its elements are.
 std::size_t num_words(const Record& record) {
   switch (record.kind) {
@@ -108,8 +119,8 @@ std::size_t num_words(const Record& record) {
 // Writes words one after the other, and the elements of tensors behind all of them.
 class Writer {
  public:
-  Writer(std::byte* begin, std::size_t words_end)
-      : begin_(begin), word_(begin + sizeof(WireHeader)), elements_(aligned(words_end)) {}
+  Writer(std::byte* begin, const WireLayout& layout)
+      : begin_(begin), word_(begin + sizeof(WireHeader)), elements_(aligned(layout.words_end)) {}
 
   template <typename Value>
   void put(const Value& value) {
@@ -124,19 +135,28 @@ class Writer {
   }
 
   void put_tensor(const Record& record, const at::Tensor& tensor) {
-    put(static_cast<std::uint64_t>(elements_));
-    put(tensor.sizes());
-    if (record.order == ElementOrder::Strided) put(tensor.strides());
-    put_elements(record, tensor);
+    put_shape(record, tensor, elements_);
+    put_elements(record, tensor, elements_);
     elements_ = aligned(elements_ + tensor.nbytes());
   }
 
+  void put_tail(const Record& record, const at::Tensor& tensor, const WireLayout& layout,
+                Tail tail) {
+    put_shape(record, tensor, layout.tail);
+    if (tail == Tail::Written) put_elements(record, tensor, layout.tail);
+  }
+
  private:
-  void put_elements(const Record& record, const at::Tensor& tensor) {
+  void put_shape(const Record& record, const at::Tensor& tensor, std::size_t elements) {
+    put(static_cast<std::uint64_t>(elements));
+    put(tensor.sizes());
+    if (record.order == ElementOrder::Strided) put(tensor.strides());
+  }
+
+  void put_elements(const Record& record, const at::Tensor& tensor, std::size_t elements) {
     if (tensor.numel() == 0) return;
-    std::byte* to = begin_ + elements_;
-    const bool is_plain = !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
-    if (is_plain && (record.order == ElementOrder::Strided || tensor.is_contiguous())) {
+    std::byte* to = begin_ + elements;
+    if (is_as_in_memory(record, tensor)) {
       std::memcpy(to, tensor.data_ptr(), tensor.nbytes());
       return;
     }
@@ -306,35 +326,45 @@ c10::IValue take_value(Reader& reader, ReceivedMemory& memory) {
   return {};
 }
 
-// Where the words end, and with them, aligned, where the elements begin.
-std::size_t words_end(const Message& message) {
-  std::size_t end = sizeof(WireHeader);
-  for (std::size_t index = 0; index < message.size(); ++index) {
-    end += kWord * (1 + num_words(record_of(message[index], index)));
-  }
-  return end;
-}
-
 }  // namespace
 
-std::size_t wire_size(const Message& message) {
-  std::size_t size = aligned(words_end(message));
-  for (const c10::IValue& value : message) {
-    if (value.isTensor() && value.toTensor().defined()) size += aligned(value.toTensor().nbytes());
+WireLayout lay_out(const Message& message, std::size_t least_tail) {
+  WireLayout layout{.words_end = sizeof(WireHeader)};
+  std::size_t elements = 0;  // of all tensors but the tail
+  std::size_t tail_size = 0;
+  for (std::size_t index = 0; index < message.size(); ++index) {
+    const Record record = record_of(message[index], index);
+    layout.words_end += kWord * (1 + num_words(record));
+    if (record.kind != ValueKind::Tensor) continue;
+    const at::Tensor& tensor = message[index].toTensor();
+    elements += aligned(tensor.nbytes());
+    if (tensor.nbytes() < std::max(least_tail, tail_size + 1)) continue;
+    if (!is_as_in_memory(record, tensor) || may_change(tensor)) continue;
+    tail_size = tensor.nbytes();
+    layout.tail_value = index;
   }
-  return size;
+  layout.tail = aligned(layout.words_end) + elements - aligned(tail_size);
+  layout.size = layout.tail + tail_size;
+  return layout;
 }
 
-void write_message(const WireLabel& label, const Message& message, std::size_t size,
-                   std::byte* to) {
+void write_message(const WireLabel& label, const Message& message, const WireLayout& layout,
+                   std::byte* to, Tail tail) {
   const WireHeader header{.format = kWireFormat,
                           .num_values = static_cast<std::uint32_t>(message.size()),
-                          .size = size,
+                          .size = layout.size,
+                          .tail = layout.tail,
                           .label = label};
   std::memcpy(to, &header, sizeof(header));
-  Writer writer(to, words_end(message));
+  Writer writer(to, layout);
   for (std::size_t index = 0; index < message.size(); ++index) {
-    put_value(writer, record_of(message[index], index), message[index]);
+    const Record record = record_of(message[index], index);
+    if (layout.has_tail() && index == layout.tail_value) {
+      writer.put(record);
+      writer.put_tail(record, message[index].toTensor(), layout, tail);
+    } else {
+      put_value(writer, record, message[index]);
+    }
   }
 }
 

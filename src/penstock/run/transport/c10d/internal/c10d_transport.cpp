@@ -14,6 +14,7 @@
 #include "penstock/run/libtorch/cause.h"
 #include "penstock/run/libtorch/sigpipe_block.h"
 #include "penstock/run/transport/c10d/internal/backend_wait.h"
+#include "penstock/run/transport/c10d/internal/message_parts.h"
 #include "penstock/run/transport/c10d/internal/receive_buffer.h"
 #include "penstock/run/transport/internal/key_index.h"
 #include "penstock/run/transport/internal/message_text.h"
@@ -23,25 +24,22 @@
 namespace penstock {
 namespace {
 
-// The first message with a key has this much room in its first part; a header fits in any case.
-constexpr std::size_t kFirstRoom = 4096;
-
-enum class Part { First, Rest };
-
-// Backends tell messages apart by a number of 31 bits.
-constexpr unsigned kStageBits = 11;
-constexpr unsigned kMicrobatchBits = 18;
-
-int tag_of(MessageKey key, Part part) {
-  auto tag = static_cast<unsigned>(key.stage);
-  tag = tag << kMicrobatchBits | static_cast<unsigned>(key.microbatch);
-  tag = tag << 1U | (key.direction == Direction::Backward ? 1U : 0U);
-  tag = tag << 1U | (part == Part::Rest ? 1U : 0U);
-  return static_cast<int>(tag);
-}
+// From here on a tensor is not copied sooner than a message of its own is sent.
+constexpr std::size_t kLeastTail = std::size_t{384} << 10U;
 
 at::Tensor make_bytes(std::size_t size) {
   return at::empty({static_cast<std::int64_t>(size)}, at::kByte);
+}
+
+at::Tensor slice(const at::Tensor& bytes, std::size_t begin, std::size_t end) {
+  return bytes.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+}
+
+// Its memory as bytes, which keep it.
+at::Tensor bytes_of(const at::Tensor& tensor) {
+  return at::from_blob(
+      tensor.data_ptr(), {static_cast<std::int64_t>(tensor.nbytes())},
+      [tensor](void* /*memory*/) {}, at::kByte);
 }
 
 class C10dTransport final : public Transport {
@@ -81,26 +79,42 @@ class C10dTransport final : public Transport {
     finish(outgoing);
     outgoing.to_rank = to_rank;
     outgoing.key = key;
-    const std::size_t size = wire_size(message);
-    outgoing.make_room(size);
-    write_message(label_of(key), message, size, outgoing.data());
+    const WireLayout layout = lay_out(message, kLeastTail);
+    const Rooms rooms =
+        std::exchange(outgoing.rooms, outgoing.rooms.after(layout.size, layout.tail));
+    if (rooms.fit(layout)) {
+      outgoing.make_room(layout.tail);
+      write_message(label_of(key), message, layout, outgoing.data(), Tail::LeftOut);
+      post(outgoing, Part::Head, 0, layout.tail);
+      post(outgoing, Part::Tail, bytes_of(message[layout.tail_value].toTensor()));
+    } else {
+      outgoing.make_room(layout.size);
+      write_message(label_of(key), message, layout, outgoing.data());
+      const std::size_t head = std::min(layout.size, rooms.head);
+      const std::size_t total = std::min(layout.size, rooms.total());
+      post(outgoing, Part::Head, 0, head);
+      // One is waited for: a byte, if nothing is left for it.
+      if (rooms.tail > 0) post(outgoing, Part::Tail, std::min(head, total - 1), total);
+      if (total < layout.size) post(outgoing, Part::Rest, total, layout.size);
+    }
     message.clear();
-    const std::size_t first = std::min(size, outgoing.room);
-    post(outgoing, Part::First, 0, first);
-    if (first < size) post(outgoing, Part::Rest, first, size);
-    outgoing.room = std::max(outgoing.room, size);
   }
 
   void expect(int from_rank, MessageKey key) override {
     Incoming& incoming = incoming_[keys_(key)];
     if (incoming.buffer != nullptr) return;
-    ReceiveBuffer& buffer = incoming.take_buffer(pool_, incoming.room);
+    const Rooms rooms = incoming.rooms;
+    ReceiveBuffer& buffer = incoming.take_buffer(pool_, rooms.total());
     try {
-      incoming.operation = with_peer(from_rank, key, [&] {
-        return BackendOperation(
-            post_receive(backend_, buffer.as_tensors(), end_of(from_rank, key, Part::First)),
-            style_);
-      });
+      if (rooms.tail == 0) {
+        post(incoming.head, buffer.as_tensors(), end_of(from_rank, key, Part::Head), key);
+        return;
+      }
+      const at::Tensor& bytes = buffer.as_tensors().front();
+      std::vector<at::Tensor> head = {slice(bytes, 0, rooms.head)};
+      std::vector<at::Tensor> tail = {slice(bytes, rooms.head, rooms.total())};
+      post(incoming.head, head, end_of(from_rank, key, Part::Head), key);
+      post(incoming.tail, tail, end_of(from_rank, key, Part::Tail), key);
     } catch (const TransportError&) {
       incoming.drop();
       throw;
@@ -110,13 +124,15 @@ class C10dTransport final : public Transport {
   void receive(int from_rank, MessageKey key, Message& message) override {
     expect(from_rank, key);
     Incoming& incoming = incoming_[keys_(key)];
-    if (incoming.operation.is_pending()) await(incoming, from_rank, key);
+    await(incoming, incoming.head, from_rank, key);
     const WireHeader header = read_header(incoming.buffer->data(), options_.fingerprint, from_rank);
     require_label(header, label_of(key), from_rank);
-    if (header.size > incoming.room) take_rest(incoming, header.size, from_rank, key);
+    await(incoming, incoming.tail, from_rank, key);
+    if (header.size > incoming.rooms.total()) take_rest(incoming, header.size, from_rank, key);
     ReceiveBuffer& buffer = *incoming.buffer;
     const MemoryHold hold(buffer);
     incoming.drop();
+    incoming.rooms = incoming.rooms.after(header.size, header.tail);
     read_message(buffer.data(), buffer, message);
   }
 
@@ -140,17 +156,20 @@ class C10dTransport final : public Transport {
     };
 
     std::byte* data() const { return static_cast<std::byte*>(buffer.data_ptr()); }
+    Piece& piece(Part part) { return pieces[static_cast<std::size_t>(part)]; }
     void make_room(std::size_t size) {
-      if (buffer.defined() && buffer.nbytes() >= size) return;
-      buffer = make_bytes(size_class_of(size).bytes);
+      const std::size_t bytes = size_class_of(size).bytes;
+      const bool is_wasted = buffer.defined() && buffer.nbytes() > bytes + kLeastTail;
+      if (buffer.defined() && buffer.nbytes() >= size && !is_wasted) return;
+      buffer = make_bytes(bytes);
       for (Piece& piece : pieces) piece.bytes.clear();
     }
 
     int to_rank = 0;
     MessageKey key;
-    at::Tensor buffer;
-    std::size_t room = kFirstRoom;  // of the first part, which the receiver computes as well
-    std::array<Piece, 2> pieces;    // by Part
+    at::Tensor buffer;  // of what is not sent from where it is
+    Rooms rooms;
+    std::array<Piece, 3> pieces;  // by Part
   };
 
   struct Incoming {
@@ -158,9 +177,10 @@ class C10dTransport final : public Transport {
     Incoming(const Incoming&) = delete;
     Incoming& operator=(const Incoming&) = delete;
     Incoming(Incoming&& other) noexcept
-        : room(other.room),
+        : rooms(other.rooms),
           buffer(std::exchange(other.buffer, nullptr)),
-          operation(std::move(other.operation)) {}
+          head(std::move(other.head)),
+          tail(std::move(other.tail)) {}
     Incoming& operator=(Incoming&&) = delete;
     ~Incoming() { drop(); }
 
@@ -170,17 +190,22 @@ class C10dTransport final : public Transport {
       return *buffer;
     }
     void drop() {
-      if (operation.outlives_this()) {
-        operation.leave_behind(buffer->as_tensors());
-        buffer = nullptr;  // is never used again
+      bool is_left_behind = false;
+      for (BackendOperation* const operation : {&head, &tail}) {
+        if (operation->outlives_this()) {
+          operation->leave_behind(buffer->as_tensors());
+          is_left_behind = true;  // is never used again
+        }
+        *operation = {};  // before its memory
       }
-      operation = {};  // before its memory
-      if (buffer != nullptr) std::exchange(buffer, nullptr)->release();
+      ReceiveBuffer* const dropped = std::exchange(buffer, nullptr);
+      if (dropped != nullptr && !is_left_behind) dropped->release();
     }
 
-    std::size_t room = kFirstRoom;
+    Rooms rooms;
     ReceiveBuffer* buffer = nullptr;  // held, from expect() to receive()
-    BackendOperation operation;
+    BackendOperation head;
+    BackendOperation tail;  // and then of the rest
   };
 
   WireLabel label_of(MessageKey key) const {
@@ -208,15 +233,31 @@ class C10dTransport final : public Transport {
   }
 
   void post(Outgoing& outgoing, Part part, std::size_t begin, std::size_t end) {
-    auto& piece = outgoing.pieces[static_cast<std::size_t>(part)];
-    if (piece.bytes.empty() || piece.bytes.front().nbytes() != end - begin ||
-        piece.bytes.front().data_ptr() != outgoing.data() + begin) {
-      piece.bytes = {outgoing.buffer.slice(0, static_cast<std::int64_t>(begin),
-                                           static_cast<std::int64_t>(end))};
+    auto& bytes = outgoing.piece(part).bytes;
+    if (bytes.empty() || bytes.front().nbytes() != end - begin ||
+        bytes.front().data_ptr() != outgoing.data() + begin) {
+      bytes = {slice(outgoing.buffer, begin, end)};
     }
+    post(outgoing, part);
+  }
+
+  void post(Outgoing& outgoing, Part part, at::Tensor bytes) {
+    outgoing.piece(part).bytes = {std::move(bytes)};
+    post(outgoing, part);
+  }
+
+  void post(Outgoing& outgoing, Part part) {
+    auto& piece = outgoing.piece(part);
     piece.operation = with_peer(outgoing.to_rank, outgoing.key, [&] {
       return BackendOperation(
           post_send(backend_, piece.bytes, end_of(outgoing.to_rank, outgoing.key, part)), style_);
+    });
+  }
+
+  void post(BackendOperation& operation, std::vector<at::Tensor>& bytes, const MessageEnd& from,
+            MessageKey key) {
+    operation = with_peer(from.rank, key, [&] {
+      return BackendOperation(post_receive(backend_, bytes, from), style_);
     });
   }
 
@@ -233,12 +274,13 @@ class C10dTransport final : public Transport {
                                          outgoing.to_rank, describe(outgoing.key)));
       }
     }
+    outgoing.piece(Part::Tail).bytes.clear();  // a tensor of a step that is over
   }
 
-  void await(Incoming& incoming, int from_rank, MessageKey key) {
+  void await(Incoming& incoming, BackendOperation& operation, int from_rank, MessageKey key) {
+    if (!operation.is_pending()) return;
     try {
-      const auto result =
-          with_peer(from_rank, key, [&] { return waits_.wait(incoming.operation); });
+      const auto result = with_peer(from_rank, key, [&] { return waits_.wait(operation); });
       if (result == BackendWaits::Result::Done) return;
       if (result == BackendWaits::Result::Stopped) throw StoppedError();
     } catch (const TransportError&) {
@@ -248,20 +290,17 @@ class C10dTransport final : public Transport {
     throw_late(options_.deadline, key, from_rank);  // it may still come
   }
 
-  // The first part is there; gets the rest, and remembers the size for the next step.
+  // What there was room for is there; gets the rest.
   void take_rest(Incoming& incoming, std::size_t size, int from_rank, MessageKey key) {
     ReceiveBuffer& first = *incoming.buffer;
+    const std::size_t begin = incoming.rooms.total();
     ReceiveBuffer& whole = incoming.take_buffer(pool_, size);
-    std::memcpy(whole.data(), first.data(), incoming.room);
+    std::memcpy(whole.data(), first.data(), begin);
     first.release();
-    std::vector<at::Tensor> rest = {whole.as_tensors().front().slice(
-        0, static_cast<std::int64_t>(incoming.room), static_cast<std::int64_t>(size))};
-    incoming.room = size;
-    incoming.operation = with_peer(from_rank, key, [&] {
-      return BackendOperation(post_receive(backend_, rest, end_of(from_rank, key, Part::Rest)),
-                              style_);
-    });
-    await(incoming, from_rank, key);
+    std::vector<at::Tensor> rest = {slice(whole.as_tensors().front(), begin, size)};
+    incoming.rooms = {.head = size, .tail = 0};
+    post(incoming.tail, rest, end_of(from_rank, key, Part::Rest), key);
+    await(incoming, incoming.tail, from_rank, key);
   }
 
   BackendPtr backend_;

@@ -31,8 +31,9 @@ struct C10dTransportOptions {
 // Connects ranks that are processes of any host, over a backend of libtorch's c10d. To be called by
 // all ranks; throws TransportError if they do not find each other.
 //
-// A message is one message of the backend, header and all, unless it is larger than the largest
-// before it with the same key: then a second one has the rest.
+// A message is one message of the backend, header and all. Two exceptions: a large tensor follows
+// in a second one, from where it is, if the last message with that key had it, too; and what is
+// larger than the receiver has reason to expect has its rest in another one.
 std::unique_ptr<Transport> make_backend_transport(Store& store, const C10dTransportOptions& options,
                                                   const MakeBackend& make);
 

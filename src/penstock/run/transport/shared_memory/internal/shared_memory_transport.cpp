@@ -81,9 +81,9 @@ Outbox::Block SharedMemoryTransport::block_for(int to_rank, MessageKey key, std:
 }
 
 void SharedMemoryTransport::send(int to_rank, MessageKey key, Message& message) {
-  const std::size_t size = wire_size(message);
-  const Outbox::Block block = block_for(to_rank, key, size);
-  write_message({.fingerprint = options_.fingerprint, .step = step_, .key = key}, message, size,
+  const WireLayout layout = lay_out(message);
+  const Outbox::Block block = block_for(to_rank, key, layout.size);
+  write_message({.fingerprint = options_.fingerprint, .step = step_, .key = key}, message, layout,
                 block.data);
   peer(to_rank).outbox.publish(block);
   peer(to_rank).inbox.sender().doorbell.ring();
