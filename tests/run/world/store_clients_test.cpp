@@ -1,6 +1,8 @@
 #include "penstock/run/world/store_clients.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include "penstock/run/world/internal/store_sockets.h"
+#include "tests/run/world/listening_port.h"
 
 namespace penstock {
 namespace {
@@ -50,68 +53,47 @@ class Socket {
   int descriptor_;
 };
 
-// Listens on loopback by its name in IPv6, as libtorch's store does.
-class Listener {
- public:
-  Listener() : socket_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    constexpr int kMany = 1000;
-    EXPECT_EQ(bind(socket_.descriptor(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-              0);
-    EXPECT_EQ(listen(socket_.descriptor(), kMany), 0);
-    socklen_t length = sizeof(address);
-    getsockname(socket_.descriptor(), reinterpret_cast<sockaddr*>(&address), &length);
-    port_ = ntohs(address.sin6_port);
-  }
-  int port() const { return port_; }
-
-  struct Connection {
-    Socket client;
-    Socket server;
-  };
-  Connection connect() const {
-    Socket client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port_));
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    EXPECT_EQ(
-        ::connect(client.descriptor(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    return {std::move(client),
-            Socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC))};
-  }
-
- private:
-  Socket socket_;
-  int port_ = 0;
+struct Connection {
+  Socket client;
+  Socket server;
 };
 
+Connection connect_to(const ListeningPort& port) {
+  Socket client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port.number()));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  EXPECT_EQ(connect(client.descriptor(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+            0);
+  return {std::move(client),
+          Socket(accept4(port.socket_descriptor(), nullptr, nullptr, SOCK_CLOEXEC))};
+}
+
 TEST(StoreClients, KnowAConnectionByOneNameAtBothEnds) {
-  const Listener listener;
-  const auto connection = listener.connect();
-  const std::vector<ConnectionEnd> own = own_ends_towards_port(listener.port());
+  const ListeningPort port;
+  const auto connection = connect_to(port);
+  const std::vector<ConnectionEnd> own = own_ends_towards_port(port.number());
   ASSERT_THAT(own, SizeIs(1));
   EXPECT_THAT(own.front(), ::testing::StartsWith("127.0.0.1:"));
-  EXPECT_THAT(open_ends_at_port(listener.port()), ElementsAre(own.front()));
+  EXPECT_THAT(open_ends_at_port(port.number()), ElementsAre(own.front()));
 }
 
 TEST(StoreClients, TellOfEachRankOnceThatHangsUp) {
-  const Listener listener;
-  std::vector<std::unique_ptr<Listener::Connection>> connections;
+  const ListeningPort port;
+  std::vector<std::unique_ptr<Connection>> connections;
   std::vector<std::vector<ConnectionEnd>> ends = {{}};  // rank 0 serves
   std::set<ConnectionEnd> known;
   for (int rank = 1; rank < 4; ++rank) {
-    connections.push_back(std::make_unique<Listener::Connection>(listener.connect()));
+    connections.push_back(std::make_unique<Connection>(connect_to(port)));
     std::vector<ConnectionEnd> own;
-    for (const ConnectionEnd& end : own_ends_towards_port(listener.port())) {
+    for (const ConnectionEnd& end : own_ends_towards_port(port.number())) {
       if (known.insert(end).second) own.push_back(end);
     }
     ends.push_back(own);
   }
   ends[3] = {"10.1.2.3:4567"};  // what it is called on its own side of a router
-  StoreClients clients(listener.port());
+  StoreClients clients(port.number());
   clients.look();
   connections[1].reset();  // rank 2, before it has a name here
   clients.name(ends);
@@ -127,10 +109,10 @@ TEST(StoreClients, TellOfEachRankOnceThatHangsUp) {
 // in the meantime.
 TEST(StoreSockets, HangUpOnWhoHasStoppedInTheMiddleAlone) {
   constexpr int kOthers = 200;
-  const Listener listener;
-  const auto stranger = listener.connect();
-  std::vector<Listener::Connection> others;
-  for (int index = 0; index < kOthers; ++index) others.push_back(listener.connect());
+  const ListeningPort port;
+  const auto stranger = connect_to(port);
+  std::vector<Connection> others;
+  for (int index = 0; index < kOthers; ++index) others.push_back(connect_to(port));
   stranger.client.say("half");
   ASSERT_EQ(stranger.server.hear(), "half");
   for (const auto& other : others) other.client.say("all");
@@ -138,9 +120,9 @@ TEST(StoreSockets, HangUpOnWhoHasStoppedInTheMiddleAlone) {
     EXPECT_EQ(stranger.server.hear(), "");
     for (const auto& other : others) EXPECT_EQ(other.server.hear(), "all");
   });
-  hang_up_on_silent_at_port(listener.port());
+  hang_up_on_silent_at_port(port.number());
   server.join();
-  EXPECT_THAT(open_ends_at_port(listener.port()), SizeIs(kOthers));
+  EXPECT_THAT(open_ends_at_port(port.number()), SizeIs(kOthers));
 }
 
 }  // namespace

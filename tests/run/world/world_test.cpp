@@ -24,6 +24,7 @@
 
 #include "penstock/run/libtorch/c10d.h"
 #include "penstock/run/world/internal/local_token.h"
+#include "tests/run/world/listening_port.h"
 #include "tests/support/temporary_folder.h"
 
 namespace penstock {
@@ -70,34 +71,6 @@ std::vector<std::string> join_all(const std::vector<WorldOptions>& ranks, const 
   return ends;
 }
 
-class Port {
- public:
-  Port() : socket_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(socket_, 1), 0);
-    socklen_t length = sizeof(address);
-    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
-    number_ = ntohs(address.sin6_port);
-  }
-  Port(const Port&) = delete;
-  Port& operator=(const Port&) = delete;
-  Port(Port&&) = delete;
-  Port& operator=(Port&&) = delete;
-  ~Port() { free(); }
-  void free() {
-    if (socket_ >= 0) close(socket_);
-    socket_ = -1;
-  }
-  int number() const { return number_; }
-
- private:
-  int socket_;
-  int number_ = 0;
-};
-
 TEST_F(WorldTest, TellsEachRankAboutAllOthers) {
   const auto ends = join_all({in_file(0, 3), in_file(1, 3), in_file(2, 3)}, [](World& world) {
     EXPECT_EQ(world.size(), 3);
@@ -118,7 +91,7 @@ TEST_F(WorldTest, TellsEachRankAboutAllOthers) {
 }
 
 TEST_F(WorldTest, MeetsAtAPort) {
-  Port port;
+  ListeningPort port;
   const auto at_port = [&](int rank) {
     return WorldOptions{.rank = rank, .size = 2, .master_port = port.number()};
   };
@@ -147,7 +120,7 @@ TEST_F(WorldTest, NamesTheRanksThatAreMissing) {
 
 // Hosts notice one after another that a rank has failed.
 TEST_F(WorldTest, JoinsTheAttemptThatIsItsOwn) {
-  Port port;
+  ListeningPort port;
   const auto of_attempt = [&](int attempt, int rank) {
     return WorldOptions{.rank = rank,
                         .size = 2,
@@ -169,7 +142,7 @@ TEST_F(WorldTest, JoinsTheAttemptThatIsItsOwn) {
 }
 
 TEST_F(WorldTest, SaysThatTheJobIsOfALaterAttempt) {
-  Port port;
+  ListeningPort port;
   const WorldOptions first{
       .rank = 0, .size = 2, .master_port = port.number(), .token = "secret", .attempt = 2};
   port.free();
@@ -184,7 +157,7 @@ TEST_F(WorldTest, SaysThatTheJobIsOfALaterAttempt) {
 
 // libtorch 1.13's own wait for the others ends silently here.
 TEST_F(WorldTest, NamesTheRanksThatAreMissingAtAPort) {
-  Port port;
+  ListeningPort port;
   const WorldOptions alone{.rank = 0,
                            .size = 2,
                            .master_port = port.number(),
@@ -234,7 +207,7 @@ TEST_F(WorldTest, SaysWhyARankDoesNotCome) {
 }
 
 TEST_F(WorldTest, SaysThatThePortIsInUse) {
-  const Port port;
+  const ListeningPort port;
   const WorldOptions master{.rank = 0, .size = 2, .master_port = port.number()};
   EXPECT_THAT(join_all({master}),
               ElementsAre(fmt::format(
@@ -244,7 +217,7 @@ TEST_F(WorldTest, SaysThatThePortIsInUse) {
 }
 
 TEST_F(WorldTest, SaysThatNobodyListens) {
-  Port port;
+  ListeningPort port;
   const WorldOptions lonely{
       .rank = 1, .size = 2, .master_port = port.number(), .timeout = std::chrono::milliseconds(50)};
   port.free();
@@ -258,7 +231,7 @@ TEST_F(WorldTest, SaysThatNobodyListens) {
 
 // As if rank 0 had found its port in use, and ended.
 TEST_F(WorldTest, SaysThatWhoListensIsNotRankZero) {
-  const Port port;
+  const ListeningPort port;
   const WorldOptions lonely{
       .rank = 1, .size = 2, .master_port = port.number(), .timeout = std::chrono::milliseconds(50)};
   const std::vector<std::string> ends = join_all({lonely});
@@ -291,7 +264,7 @@ std::string outer_address() {
 TEST_F(WorldTest, TakesNoStrangersWhoComeFromAnotherAddress) {
   const std::string address = outer_address();
   if (address.empty()) GTEST_SKIP() << "this host has no address but loopback";
-  Port port;
+  ListeningPort port;
   const WorldOptions master{.rank = 0,
                             .size = 2,
                             .master_port = port.number(),
@@ -317,7 +290,7 @@ TEST_F(WorldTest, TakesNoStrangersWhoComeFromAnotherAddress) {
 }
 
 TEST_F(WorldTest, LeavesNoTokenBehind) {
-  Port port;
+  ListeningPort port;
   const auto path = local_token_path(local_token_folder(), port.number());
   const auto at_port = [&](int rank) {
     return WorldOptions{.rank = rank, .size = 2, .master_port = port.number()};
@@ -337,7 +310,7 @@ TEST_F(WorldTest, LeavesNoTokenBehind) {
 }
 
 TEST_F(WorldTest, SaysThatOnlyRankZeroHasAToken) {
-  Port port;
+  ListeningPort port;
   WorldOptions master{.rank = 0,
                       .size = 2,
                       .master_port = port.number(),
