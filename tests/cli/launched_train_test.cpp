@@ -72,7 +72,8 @@ TEST_F(LaunchedTraining, SaysOnceWhatHappenedToRanksOfItsOwn) {
               ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has died[^\n]*\n$"));
 }
 
-// A rank that another one has started says nothing itself; what it has found is not lost.
+// A rank that another one has started says nothing itself; what it has found is not lost. Now and
+// then the model is cut elsewhere than it was, and rank 0 finds the same.
 TEST_F(LaunchedTraining, QuotesARankOfItsOwnThatFailsBetweenSteps) {
   const std::string options = "--untied --transport shm --checkpoint run ";
   ASSERT_EQ(train(options + "--steps 2").exit_status, 0);
@@ -83,11 +84,11 @@ TEST_F(LaunchedTraining, QuotesARankOfItsOwnThatFailsBetweenSteps) {
        {"train --resume --steps 3 --no-report --transport shm --checkpoint run",
         "eval --transport shm --checkpoint run"}) {
     const ProgramResult result = run(command);
-    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_NE(result.exit_status, 0);
     EXPECT_THAT(result.errors,
-                ContainsRegex("^penstock: rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has failed outside "
-                              "of a step: " +
-                              second + "[^\n]+\n$"));
+                ContainsRegex("^penstock: ([^\n]*rank 1 \\(pid [0-9]+ at 127.0.0.1\\) has failed "
+                              "outside of a step: )?" +
+                              second + ": is damaged: it has [^\n]+\n$"));
   }
 }
 
