@@ -51,8 +51,12 @@ TEST(Wire, HoldsMemoryUntilTheLastTensorIsGone) {
   EXPECT_EQ(memory.num_reuses(), 1);
 }
 
+torch::Tensor activation_of(std::int64_t count) {
+  return torch::arange(0, count, torch::kFloat).requires_grad_() * 2;
+}
+
 TEST(Wire, PutsTheLargestTensorLast) {
-  const Message message = {torch::ones({100}), torch::full({300}, 2.0), 1, torch::full({200}, 3.0)};
+  const Message message = {activation_of(100), activation_of(300), 1, activation_of(200)};
   constexpr std::size_t kLeast = 4 * 200;
   const WireLayout layout = lay_out(message, kLeast);
   ASSERT_TRUE(layout.has_tail());
@@ -80,8 +84,9 @@ TEST(Wire, HasATailOnlyIfNobodyChangesIt) {
     return lay_out({tensor, 1}, 400).has_tail();
   };
   const torch::Tensor parameter = torch::ones({10, 10}).requires_grad_();
-  EXPECT_TRUE(has_tail(torch::ones({100})));
-  EXPECT_FALSE(has_tail(torch::ones({99}))) << "it is small";
+  EXPECT_TRUE(has_tail(activation_of(100)));
+  EXPECT_FALSE(has_tail(activation_of(99))) << "it is small";
+  EXPECT_FALSE(has_tail(torch::ones({100}))) << "it may be written to as soon as it is sent";
   EXPECT_TRUE(has_tail(parameter * 2));
   EXPECT_FALSE(has_tail(parameter));
   EXPECT_FALSE(has_tail(parameter.t()));

@@ -29,8 +29,9 @@ constexpr MessageKey kThere{1, 0, Direction::Forward};
 constexpr MessageKey kBack{0, 0, Direction::Backward};
 constexpr auto kDeadline = std::chrono::minutes(1);
 
+// As an activation of a training step.
 at::Tensor make_payload(const RoundTripOptions& options) {
-  return at::ones({options.bytes / 4});
+  return at::ones({options.bytes / 4}).requires_grad_() * 1;
 }
 
 // One rank's part in messages that go there and back.

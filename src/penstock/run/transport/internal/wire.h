@@ -46,8 +46,8 @@ struct WireLayout {
 // The layout of `message`. Throws TransportError on values that cannot travel: tensors that are not
 // dense or not in main memory, and kinds other than tensors, None, numbers and lists of these.
 //
-// Its tail is the largest tensor of at least `least_tail` bytes that nobody changes: neither a
-// parameter nor a view of another tensor.
+// Its tail is the largest tensor of at least `least_tail` bytes that nobody changes before it has
+// arrived: an activation of a training step, and no view.
 WireLayout lay_out(const Message& message,
                    std::size_t least_tail = std::numeric_limits<std::size_t>::max());
 

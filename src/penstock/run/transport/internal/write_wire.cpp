@@ -59,9 +59,11 @@ bool is_as_in_memory(const WireRecord& record, const at::Tensor& tensor) {
   return is_plain && (record.order == WireOrder::Strided || tensor.is_contiguous());
 }
 
-// What a step may change or free while it is sent is a parameter, or shares memory with one.
-bool may_change(const at::Tensor& tensor) {
-  return tensor.is_view() || (tensor.is_leaf() && tensor.requires_grad());
+// Whether nobody changes it before it has arrived. That is so for what an operator has made for
+// autograd: its rank waits for the gradient. Parameters, their slices and sums, and inputs may be
+// written to as soon as they are sent.
+bool stays(const at::Tensor& tensor) {
+  return !tensor.is_leaf() && !tensor.is_view();
 }
 
 // Words that follow the record: numbers, or the shape of a tensor and where its elements are.
@@ -183,7 +185,7 @@ WireLayout lay_out(const Message& message, std::size_t least_tail) {
     const at::Tensor& tensor = message[index].toTensor();
     elements += aligned(tensor.nbytes());
     if (tensor.nbytes() < std::max(least_tail, tail_size + 1)) continue;
-    if (!is_as_in_memory(record, tensor) || may_change(tensor)) continue;
+    if (!is_as_in_memory(record, tensor) || !stays(tensor)) continue;
     tail_size = tensor.nbytes();
     layout.tail_value = index;
   }
