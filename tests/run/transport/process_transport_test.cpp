@@ -223,20 +223,22 @@ TEST_P(ProcessTransportTest, DeliversToWhoKeepsEverything) {
        }});
 }
 
-// Unlike activations, parameters are changed when a step ends, whether or not all has arrived.
-TEST_P(ProcessTransportTest, SendsParametersAsTheyWereThen) {
+// Unlike activations of a training step, these may change before they have arrived.
+TEST_P(ProcessTransportTest, SendsParametersAndBuffersAsTheyWereThen) {
   constexpr int kSteps = 3;
   constexpr std::int64_t kLarge = 1 << 20;
   run({[](Transport& transport) {
          const torch::Tensor parameter = torch::zeros({kLarge}).requires_grad_();
+         const torch::Tensor buffer = torch::zeros({2 * kLarge});
          Message message;
          for (int step = 0; step < kSteps; ++step) {
            transport.begin_step(step);
-           message = {parameter};
+           message = {parameter, buffer};
            transport.send(1, activation(1, 0), message);
            {
              const torch::NoGradGuard no_grad;
              parameter.add_(1);
+             buffer.add_(1);
            }
            message.clear();
            transport.send(1, activation(1, 1), message);
@@ -249,8 +251,9 @@ TEST_P(ProcessTransportTest, SendsParametersAsTheyWereThen) {
            transport.begin_step(step);
            transport.receive(0, activation(1, 1), message);  // it has changed by now
            transport.receive(0, activation(1, 0), message);
-           EXPECT_TRUE(
-               torch::equal(message.front().toTensor(), torch::full({kLarge}, double(step))));
+           for (const c10::IValue& value : message) {
+             EXPECT_TRUE((value.toTensor() == step).all().item<bool>());
+           }
            message.clear();
            transport.send(0, gradient(0, 0), message);
          }
